@@ -381,7 +381,8 @@ mod tests {
         assert!(wrong("nbd://a/?x-reconnect=0s").starts_with("`0s` is not a time from 1s to 3600s"));
         assert!(wrong("nbd://a/?x-connections=17").starts_with("`17` is not a number of connections"));
         assert!(wrong("nbd://a/?x-retry=1").starts_with("`nbd:` has no option `x-retry`"));
-        let form = "`s3:` lacks a part: it is written `s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX`";
+        let form =
+            "`s3:` lacks a part: it is written `s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX`";
         assert_eq!(wrong("s3:bucket/disk"), form);
         assert_eq!(wrong("s3://bucket"), form);
         assert_eq!(wrong("s3://bucket/"), form);
@@ -389,7 +390,10 @@ mod tests {
         assert_eq!(wrong("s3://buc ket/a"), "`buc ket` is not the name of a bucket or a container");
         assert!(wrong("s3://bucket/a/../b").starts_with("`a/../b` is not a prefix of names"));
         assert!(wrong("s3://bucket/a//b").starts_with("`a//b` is not a prefix of names"));
-        assert!(wrong("s3://bucket/a?timout=5s").ends_with("it takes timeout=TIME and staging=SIZE. Did you mean 'timeout'?"));
+        assert!(
+            wrong("s3://bucket/a?timout=5s")
+                .ends_with("it takes timeout=TIME and staging=SIZE. Did you mean 'timeout'?")
+        );
         assert!(wrong("s3://bucket/a?timeout=10ms").starts_with("`10ms` is not a time from 1s to 3600s"));
         assert!(wrong("s3://bucket/a?staging=1M").starts_with("`1M` is not a size from 16M to 64G"));
         assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");

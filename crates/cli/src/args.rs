@@ -16,6 +16,8 @@ use nigh_sim::Ops;
 
 use crate::completion;
 use crate::guard::{self, GuardArgs};
+#[cfg(feature = "objects")]
+use crate::object::{self, ObjectArgs};
 #[cfg(feature = "sweep")]
 use crate::sweep::SweepArgs;
 
@@ -89,6 +91,10 @@ pub(crate) enum Command {
     Policies(PoliciesArgs),
     /// List the modelled devices, or print the profile of one
     Devices(DevicesArgs),
+    /// Make disks in object stores, and show what they are
+    #[cfg(feature = "objects")]
+    #[command(after_long_help = object::HELP)]
+    Object(ObjectArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

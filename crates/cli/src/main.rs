@@ -20,6 +20,8 @@ mod guard;
 mod layout;
 mod level;
 mod log;
+#[cfg(feature = "objects")]
+mod object;
 mod output;
 mod page;
 mod patterns;
@@ -85,6 +87,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Devices(args) => devices::run(&args),
+        #[cfg(feature = "objects")]
+        Command::Object(args) => object::run(&args),
         Command::Completions { shell } => output::print(&completion::script(shell)?),
         Command::Man { command, all } => man(&command, all.as_deref()),
     }?;

@@ -396,6 +396,9 @@ impl Cache {
     /// A device has finished an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
         let Completion { sender, operation, result } = completion;
+        if let Err(fault) = result {
+            self.note_taken_over(operation.port, fault, work);
+        }
         if matches!(operation.action, Action::Flush) {
             self.complete_flush((sender, operation), result, work);
             // More requests may wait now.

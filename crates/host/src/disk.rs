@@ -48,6 +48,8 @@ pub struct Disk {
     settings: Mutex<DiskSettings>,
     /// The same as in `settings`.
     read_only: AtomicBool,
+    /// Whether one of its devices belongs to another writer for good.
+    taken_over: AtomicBool,
     throttle: Throttle,
     /// Whether the devices can be written.
     pub(crate) writable: bool,
@@ -99,6 +101,7 @@ impl Disk {
             devices,
             name: settings.name.clone(),
             read_only: AtomicBool::new(settings.read_only),
+            taken_over: AtomicBool::new(false),
             throttle: Throttle::new(settings.iops, settings.bandwidth),
             writable: !settings.read_only,
             hidden: AtomicBool::new(true),
@@ -149,7 +152,13 @@ impl Disk {
 
     /// Whether writes are rejected now.
     pub fn read_only(&self) -> bool {
-        self.read_only.load(Ordering::Acquire)
+        self.read_only.load(Ordering::Acquire) || self.taken_over.load(Ordering::Acquire)
+    }
+
+    /// Writes are rejected from now on, whatever the settings: another writer has one of its devices. Returns whether that is
+    /// new.
+    pub(crate) fn take_over(&self) -> bool {
+        !self.taken_over.swap(true, Ordering::AcqRel)
     }
 
     /// Whether the devices can be written, independent of the present settings.
@@ -398,6 +407,13 @@ impl Disks {
     pub(crate) fn device(&self, port: Port) -> Arc<DiskDevice> {
         let device = read(&self.devices).get(&port).cloned();
         device.expect("a disk has no operations when it is removed")
+    }
+
+    /// The disk of a device, if another writer has the device.
+    pub(crate) fn taken_over(&self, port: Port) -> Option<Arc<Disk>> {
+        let device = read(&self.devices).get(&port).cloned()?;
+        let is_taken_over = device.ask(|geometry| Ok(geometry.is_taken_over())).unwrap_or(false);
+        is_taken_over.then(|| self.of_port(port))
     }
 
     /// The disk of a device with an operation.

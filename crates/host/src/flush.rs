@@ -1,7 +1,7 @@
 //! Device flushes that are complete. What a device may have lost when one failed is written again by every shard; if
 //! that is no longer possible, the disk is lost.
 
-use nigh_engine::{Fault, Operation};
+use nigh_engine::{Fault, Operation, Port};
 
 use crate::cache::Cache;
 use crate::disk::Disk;
@@ -55,6 +55,20 @@ impl Cache {
              fail until the disk is removed with discard and added again"
         );
         true
+    }
+
+    /// If another writer has the device of an operation that failed, its disk accepts no writes any more, and no flush of it
+    /// succeeds.
+    pub(crate) fn note_taken_over(&self, port: Port, fault: Fault, work: &mut Work) {
+        let Some(disk) = self.disks.taken_over(port) else { return };
+        if disk.take_over() {
+            self.give_up(&disk, fault, work);
+            tracing::error!(
+                disk = disk.name(),
+                "another writer has its device: it is read-only from now on, and what was not flushed is lost; remove it with \
+                 discard"
+            );
+        }
     }
 
     /// Data of `disk` is lost: flushes and writes with FUA fail from now on.

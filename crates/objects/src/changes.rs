@@ -110,7 +110,8 @@ impl Changes {
             let entry = self.entries.remove(&start).expect("it was found");
             self.memory -= entry.cost();
             let part = |from: u32, to: u32| {
-                let bytes = entry.bytes.as_ref().map(|bytes| bytes[(from - start) as usize..(to - start) as usize].to_vec());
+                let bytes =
+                    entry.bytes.as_ref().map(|bytes| bytes[(from - start) as usize..(to - start) as usize].to_vec());
                 Entry { end: to, bytes }
             };
             if entry.end > range.end {

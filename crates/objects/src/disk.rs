@@ -343,9 +343,10 @@ impl Disk {
     /// Begins the upload of a part with changes before `mark`: of those that are not being uploaded, the one with the most
     /// changes. None if there is no such part.
     pub fn upload(&mut self, mark: u64) -> Option<Upload> {
-        let waiting = self.staged.iter().filter(|(_, staged)| {
-            staged.uploading.is_none() && !staged.newest.is_empty() && staged.since < mark
-        });
+        let waiting = self
+            .staged
+            .iter()
+            .filter(|(_, staged)| staged.uploading.is_none() && !staged.newest.is_empty() && staged.since < mark);
         let (&part, _) = waiting.max_by_key(|(_, staged)| staged.newest.memory())?;
         let object = Object { part, epoch: self.stored.epoch, number: self.made };
         self.made = self.made.checked_add(1).expect("a writer makes fewer than 2^32 objects");
@@ -407,7 +408,8 @@ impl Disk {
         self.uncertain = false;
         self.unnamed = self.parts.iter().zip(&self.stored.parts).filter(|(now, stored)| now != stored).count();
         let stored = &self.stored;
-        let (kept, gone): (VecDeque<_>, VecDeque<_>) = self.replaced.drain(..).partition(|object| stored.object(object.part) == Some(*object));
+        let (kept, gone): (VecDeque<_>, VecDeque<_>) =
+            self.replaced.drain(..).partition(|object| stored.object(object.part) == Some(*object));
         self.replaced = kept;
         gone.into()
     }

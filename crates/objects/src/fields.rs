@@ -71,7 +71,9 @@ mod tests {
             assert_eq!((input.varint(), input.0), (Some(value), &[][..]));
             assert_eq!(zigzag(unzigzag(value)), value);
         }
-        for wrong in [&[][..], &[0x80], &[0x80, 0], &[0xff; 11], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]] {
+        for wrong in
+            [&[][..], &[0x80], &[0x80, 0], &[0xff; 11], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]]
+        {
             assert_eq!(Input(wrong).varint(), None, "{wrong:?}");
         }
     }

@@ -105,9 +105,16 @@ impl Manifest {
             put_varint(&mut out, zigzag(generation.wrapping_sub(last) as i64));
             (next, last) = (part + 1, generation);
         }
-        let sum = XxHash3_64::oneshot(&out);
-        out.extend(sum.to_le_bytes());
+        out.extend([0; SUM]);
+        Manifest::seal(&mut out);
         out
+    }
+
+    /// Puts the checksum at the end of an encoded manifest, in place of the one that is there.
+    pub fn seal(bytes: &mut [u8]) {
+        if let Some((body, sum)) = bytes.split_last_chunk_mut::<SUM>() {
+            *sum = XxHash3_64::oneshot(body).to_le_bytes();
+        }
     }
 
     /// From what is stored. Each manifest has exactly one encoding.
@@ -167,13 +174,6 @@ impl Manifest {
 mod tests {
     use super::*;
 
-    fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-        bytes.truncate(bytes.len() - SUM);
-        let sum = XxHash3_64::oneshot(&bytes);
-        bytes.extend(sum.to_le_bytes());
-        bytes
-    }
-
     fn example() -> Manifest {
         let mut manifest = Manifest::new(7, 5 * PART + UNIT).expect("a size").claimed_by(9).expect("an epoch");
         manifest.parts[1] = Object { part: 1, epoch: 1, number: 4 }.generation();
@@ -215,7 +215,8 @@ mod tests {
         let change = |at: usize, to: u8| {
             let mut bytes = example().encode();
             bytes[at] = to;
-            Manifest::decode(&sealed(bytes)).expect_err("it is wrong").to_string()
+            Manifest::seal(&mut bytes);
+            Manifest::decode(&bytes).expect_err("it is wrong").to_string()
         };
         assert_eq!(change(8, 2), "it has version 2, and this nigh reads version 1");
         assert!(change(12, 1).contains("4 MiB"));

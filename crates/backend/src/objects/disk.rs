@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nigh_objects::{Disk, Limits, Manifest};
 use object_store::ObjectStore;
@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use super::connect::{connect, hint};
 use super::desk::Desk;
 use super::store::{Failure, Store};
-use super::target::ObjectTarget;
+use super::target::{ObjectTarget, Provider};
 use super::worker::Worker;
 use crate::device::{Completion, Device, Geometry, Job};
 use crate::error::{OpenError, OpenErrorKind};
@@ -26,6 +26,11 @@ use crate::open::Options;
 const PARTS_STAGED: usize = 1024;
 /// The most replaced objects, before a manifest is stored without a flush.
 const REPLACED: usize = 1024;
+
+/// How long requests may take before the disk is open.
+const OPENING: Duration = Duration::from_secs(10);
+/// Where virtual machines find their credentials.
+const METADATA: &str = "//169.254.169.254/";
 
 /// A disk in an object store.
 #[derive(Clone, Debug)]
@@ -75,8 +80,8 @@ impl ObjectDisk {
         ObjectDisk { target: target.clone(), store }
     }
 
-    fn store(&self) -> Store {
-        Store::new(self.store.clone(), Path::from(self.target.prefix.as_str()), self.target.timeout)
+    fn store(&self, timeout: Duration) -> Store {
+        Store::new(self.store.clone(), Path::from(self.target.prefix.as_str()), timeout.min(self.target.timeout))
     }
 
     fn error(&self, action: &'static str, failure: &Failure) -> OpenError {
@@ -93,9 +98,11 @@ impl ObjectDisk {
                 (OpenErrorKind::Denied, format!("access is denied{}: {reason}", hint(self.target.provider)))
             }
             Failure::TakenOver(reason) => (OpenErrorKind::Busy, reason.clone()),
-            Failure::Other(reason) => {
-                (OpenErrorKind::System, format!("{reason}{}", hint(self.target.provider)))
+            // It asked the machine, as a virtual machine of the provider, for credentials.
+            Failure::Other(reason) if reason.contains(METADATA) => {
+                (OpenErrorKind::Denied, format!("there are no credentials{}: {reason}", hint(self.target.provider)))
             }
+            Failure::Other(reason) => (OpenErrorKind::System, reason.clone()),
         };
         OpenError { kind, action, path: self.target.to_string().into(), source: io::Error::other(text) }
     }
@@ -116,13 +123,27 @@ impl ObjectDisk {
             ),
         })?;
         let runtime = runtime().map_err(|error| self.system(error))?;
-        runtime.block_on(self.store().create(&manifest)).map_err(|failure| self.error("create", &failure))
+        runtime
+            .block_on(self.create_in(&self.store(OPENING), &manifest))
+            .map_err(|failure| self.error("create", &failure))
+    }
+
+    async fn create_in(&self, store: &Store, manifest: &Manifest) -> Result<(), Failure> {
+        store.create(manifest).await?;
+        // Google and Microsoft have had conditions from the beginning; what speaks the protocol of S3 may not.
+        if self.target.provider == Provider::S3 && !store.has_conditions(manifest).await? {
+            store.remove().await?;
+            let reason = "the store ignores the conditions of puts (If-Match, If-None-Match), so it could not keep a second writer out";
+            return Err(Failure::Other(reason.to_owned()));
+        }
+        Ok(())
     }
 
     /// What its manifest says.
     pub fn state(&self) -> Result<ObjectDiskState, OpenError> {
         let runtime = runtime().map_err(|error| self.system(error))?;
-        let (manifest, _) = runtime.block_on(self.store().load()).map_err(|failure| self.error("read", &failure))?;
+        let (manifest, _) =
+            runtime.block_on(self.store(OPENING).load()).map_err(|failure| self.error("read", &failure))?;
         Ok(ObjectDiskState {
             bytes: manifest.bytes,
             objects: manifest.objects(),
@@ -142,9 +163,8 @@ impl ObjectDisk {
                 // Nobody waits any more if it took too long.
                 Err(error) => return drop(sender.send(Err(disk.system(error)))),
             };
-            let store = Arc::new(disk.store());
             runtime.block_on(async {
-                match disk.begin(store, &options).await {
+                match disk.begin(&options).await {
                     Ok((desk, worker)) => {
                         if sender.send(Ok(desk)).is_ok() {
                             worker.run().await;
@@ -161,7 +181,8 @@ impl ObjectDisk {
         Ok(Box::new(ObjectDevice { desk: opened?, thread: Some(thread) }))
     }
 
-    async fn begin(&self, store: Arc<Store>, options: &Options) -> Result<(Arc<Desk>, Worker), OpenError> {
+    async fn begin(&self, options: &Options) -> Result<(Arc<Desk>, Worker), OpenError> {
+        let store = self.store(OPENING);
         let opened = match options.read_only {
             true => store.load().await.map(|(manifest, _)| (manifest, None)),
             false => store.claim(random()).await.map(|(manifest, version)| (manifest, Some(version))),
@@ -169,10 +190,18 @@ impl ObjectDisk {
         let (manifest, version) = opened.map_err(|failure| self.error("open", &failure))?;
         let target = self.target.to_string();
         let Manifest { epoch, bytes, .. } = manifest;
-        tracing::info!(disk = options.name, target, epoch, bytes, read_only = options.read_only, "opened a disk in an object store");
+        tracing::info!(
+            disk = options.name,
+            target,
+            epoch,
+            bytes,
+            read_only = options.read_only,
+            "opened a disk in an object store"
+        );
         let limits = Limits { bytes: self.target.staging as usize, parts: PARTS_STAGED, replaced: REPLACED };
         let desk = Desk::new(Disk::new(manifest, limits), version.is_some()).map_err(|error| self.system(error))?;
         let desk = Arc::new(desk);
+        let store = Arc::new(self.store(self.target.timeout));
         let worker = Worker::new(desk.clone(), store, options.name.clone(), target, version);
         Ok((desk, worker))
     }

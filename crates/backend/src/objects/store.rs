@@ -146,7 +146,8 @@ impl Store {
             Ok((bytes, version))
         };
         let (bytes, version) = self.patiently(load).await?;
-        let bytes = bytes.ok_or_else(|| Failure::Other(format!("{path} is not the manifest of a disk: it is too long")))?;
+        let bytes =
+            bytes.ok_or_else(|| Failure::Other(format!("{path} is not the manifest of a disk: it is too long")))?;
         let manifest = Manifest::decode(&bytes).map_err(|error| Failure::Other(format!("{path}: {error}")))?;
         if version.e_tag.is_none() && version.version.is_none() {
             return Err(Failure::Other("the store has no ETags, which a disk needs".to_owned()));
@@ -170,6 +171,25 @@ impl Store {
         }
     }
 
+    /// Whether the store refuses to replace a manifest on a condition that is not met. One that ignores conditions would keep no
+    /// second writer out.
+    pub(super) async fn has_conditions(&self, manifest: &Manifest) -> Result<bool, Failure> {
+        let wrong = UpdateVersion { e_tag: Some("\"00000000000000000000000000000000\"".to_owned()), version: None };
+        for mode in [PutMode::Create, PutMode::Update(wrong)] {
+            match self.put_manifest(manifest, mode).await {
+                Err(Failure::Conflict(_)) => {}
+                result => return result.map(|_| false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Deletes the manifest.
+    pub(super) async fn remove(&self) -> Result<(), Failure> {
+        let path = self.manifest();
+        self.patiently(async || self.inner.delete(&path).await).await
+    }
+
     /// Stores `manifest` in place of the one with this version, and returns its own version.
     pub(super) async fn replace(
         &self,
@@ -188,7 +208,8 @@ impl Store {
             };
             if !found.has_writer_of(manifest) {
                 let (epoch, own) = (found.epoch, manifest.epoch);
-                let reason = format!("another writer opened the disk: it is in epoch {epoch}, and this is the writer of {own}");
+                let reason =
+                    format!("another writer opened the disk: it is in epoch {epoch}, and this is the writer of {own}");
                 return Err(Failure::TakenOver(reason));
             }
             if found.revision == manifest.revision {

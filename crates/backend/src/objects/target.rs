@@ -78,7 +78,10 @@ impl ObjectTarget {
         let of_name = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
         let is_name = |name: &str| !name.is_empty() && name != "." && name != ".." && name.chars().all(of_name);
         if !prefix.split('/').all(is_name) {
-            return wrong(prefix, "a prefix of names of letters, digits, `-`, `_`, `.`, `=` and `+`, with `/` between them");
+            return wrong(
+                prefix,
+                "a prefix of names of letters, digits, `-`, `_`, `.`, `=` and `+`, with `/` between them",
+            );
         }
         let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
         let mut target = ObjectTarget { provider, bucket, prefix, timeout: TIMEOUT, staging: STAGING };

@@ -67,11 +67,14 @@ pub(super) struct Worker {
     /// A manifest is being stored: for these flushes.
     storing: Option<Vec<Job>>,
     garbage: VecDeque<Object>,
-    deleting: bool,
+    /// What is being deleted.
+    deleting: Vec<Object>,
     /// When uploads that no flush waits for may be tried again.
     resumes: Option<Instant>,
     /// Requests fail at present: the log says why.
     is_failing: bool,
+    /// The disk is only read, and was written since it was opened: the log says so.
+    is_outdated: bool,
 }
 
 impl Worker {
@@ -96,9 +99,10 @@ impl Worker {
             uploads: 0,
             storing: None,
             garbage: VecDeque::new(),
-            deleting: false,
+            deleting: Vec::new(),
             resumes: None,
             is_failing: false,
+            is_outdated: false,
         }
     }
 
@@ -115,7 +119,8 @@ impl Worker {
             }
             jobs.into_iter().for_each(|job| self.take(job));
             self.go_on();
-            let pause = self.resumes.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+            let pause =
+                self.resumes.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
                 () = desk.wait() => {}
                 Some(done) = self.tasks.next() => self.complete(done),
@@ -154,9 +159,9 @@ impl Worker {
         self.stage();
         self.upload();
         self.store_manifest();
-        if !self.deleting && !self.garbage.is_empty() {
-            self.deleting = true;
+        if self.deleting.is_empty() && !self.garbage.is_empty() {
             let (store, objects) = (self.store.clone(), self.next_garbage());
+            self.deleting = objects.clone();
             self.tasks.push(Box::pin(async move { Done::Deleted(store.delete(&objects).await) }));
         }
     }
@@ -275,7 +280,12 @@ impl Worker {
                         if let Failure::TakenOver(reason) = &failure {
                             self.desk.take_over();
                             let (disk, target) = (&self.name, &self.target);
-                            tracing::error!(disk, target, reason, "the disk is taken over: it takes no writes any more");
+                            tracing::error!(
+                                disk,
+                                target,
+                                reason,
+                                "the disk is taken over: it takes no writes any more"
+                            );
                         }
                         self.fail();
                     }
@@ -283,7 +293,7 @@ impl Worker {
                 flushes.into_iter().for_each(|job| self.desk.finish(job, fault));
             }
             Done::Deleted(result) => {
-                self.deleting = false;
+                self.deleting.clear();
                 if let Err(failure) = result {
                     let (disk, target, reason) = (&self.name, &self.target, failure.reason());
                     tracing::warn!(disk, target, reason, "objects are left that the next start deletes");
@@ -319,6 +329,15 @@ impl Worker {
     fn note<T>(&mut self, result: &Result<T, Failure>) {
         let (disk, target) = (&self.name, &self.target);
         match result {
+            // That is logged where it is found.
+            Err(Failure::TakenOver(_)) => return,
+            Err(Failure::Missing(reason)) if self.version.is_none() => {
+                if !std::mem::replace(&mut self.is_outdated, true) {
+                    let what = "the disk was written after it was opened for reading: reads of those parts fail until it is opened again";
+                    tracing::error!(disk, target, reason, "{what}");
+                }
+                return;
+            }
             Ok(_) if self.is_failing => tracing::info!(disk, target, "the object store answers again"),
             Err(failure) if !self.is_failing => {
                 tracing::error!(disk, target, reason = failure.reason(), "requests to the object store fail");
@@ -331,6 +350,7 @@ impl Worker {
     /// Deletes what is left to delete, if that does not take long. Everything else that is under way is dropped.
     async fn end(mut self) {
         self.tasks.clear();
+        self.garbage.extend(std::mem::take(&mut self.deleting));
         let delete = async {
             while !self.garbage.is_empty() {
                 let objects = self.next_garbage();
@@ -359,10 +379,6 @@ async fn read(desk: Arc<Desk>, store: Arc<Store>, mut job: Job) -> Done {
                 break Ok(());
             }
             Err(Failure::Missing(_)) if desk.is_written() && look < LOOKS => look += 1,
-            Err(Failure::Missing(reason)) if !desk.is_written() => {
-                let hint = "the disk was written after it was opened for reading: open it again";
-                break Err(Failure::Missing(format!("{hint} ({reason})")));
-            }
             Err(failure) => break Err(failure),
         }
     };

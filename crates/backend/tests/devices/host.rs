@@ -62,7 +62,8 @@ impl Host {
     pub(crate) fn new(device: Box<dyn Device>, config: Config) -> Host {
         let mut engine = Engine::new(config).expect("a cache");
         let size = device.geometry().size().expect("a size");
-        engine.attach(Port(0), PortConfig::default()).expect("a port");
+        let replays = device.geometry().replays();
+        engine.attach(Port(0), PortConfig { replays, ..PortConfig::default() }).expect("a port");
         engine.open(VOLUME, WriteMode::Through, &[Region::whole(Port(0), size)]).expect("a volume");
         Host {
             engine,

@@ -3,4 +3,6 @@
 mod driver;
 mod host;
 mod model;
+#[cfg(feature = "objects")]
+mod objects;
 mod trouble;

@@ -8,6 +8,8 @@ Targets:
   memory:SIZE              memory, zeros at first; lost when the server ends
   nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH
                            an export of another NBD server, such as qemu-nbd with a qcow2 image
+  s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX
+                           a disk in an object store; 'nigh object create' makes one
   delay:TIME:TARGET        another target, slower by TIME (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
   delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
   fault:read=3:TARGET      another target, with failures of chosen operations

@@ -45,6 +45,9 @@ const OF_LIBRARIES: [&str; 14] = [
     "/usr",
 ];
 
+/// Certificates of authorities, which clients of object stores read.
+const OF_CERTIFICATES: [&str; 2] = ["/etc/pki", "/etc/ssl"];
+
 /// Read to learn about processors, block devices and locks of files.
 const OF_SYSTEM: [&str; 3] = ["/dev/null", "/proc", "/sys"];
 
@@ -89,6 +92,11 @@ impl Rules {
     fn target(&mut self, target: &Target) {
         for path in target.profiles() {
             self.beside(path, read());
+        }
+        if let Some(disk) = target.objects() {
+            OF_CERTIFICATES.iter().for_each(|path| self.add(path.into(), read()));
+            // Tokens are replaced by others.
+            disk.files().iter().for_each(|path| self.beside(path, read()));
         }
         let Some(path) = target.path() else { return };
         let metadata = std::fs::metadata(path);
