@@ -142,7 +142,7 @@ fn a_disk_is_made_written_and_read_again() {
     let text = |output: &[u8]| String::from_utf8_lossy(output).into_owned();
     create(&bucket, "disks/vm");
     let again = object(&bucket, &["create", "s3://bucket/disks/vm", "--size", "1G"]);
-    assert_eq!(again.status.code(), Some(1));
+    assert!(!again.status.success());
     assert!(
         text(&again.stderr).contains("cannot create s3://bucket/disks/vm: there is a disk under this prefix already"),
         "{again:?}"
@@ -306,7 +306,7 @@ fn killed_servers_keep_what_was_flushed() {
         }
         shared.is_over.store(false, Ordering::Relaxed);
         let is_told = round % 10 == 9;
-        let time = Duration::from_micros(random.u64(0..150_000));
+        let time = Duration::from_micros(random.u64(0..400_000));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.u64(..)).collect();
         let socket = server.folder.path("socket");
         let (log, found) = std::thread::scope(|scope| {
@@ -348,7 +348,7 @@ fn killed_servers_keep_what_was_flushed() {
     drop(server);
 }
 
-/// The start says what the sandbox allows, and a disk in a store works in it.
+/// In the sandbox, of which the log tells at the start.
 #[test]
 fn a_level_keeps_blocks_of_a_disk_in_a_store() {
     let bucket = Bucket::start(7);
