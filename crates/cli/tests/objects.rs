@@ -43,7 +43,11 @@ fn object(bucket: &Bucket, arguments: &[&str]) -> Output {
 }
 
 fn create(bucket: &Bucket, prefix: &str) {
-    let made = object(bucket, &["create", &format!("s3://bucket/{prefix}"), "--size", &SIZE.to_string()]);
+    create_with(bucket, prefix, SIZE);
+}
+
+fn create_with(bucket: &Bucket, prefix: &str, bytes: u64) {
+    let made = object(bucket, &["create", &format!("s3://bucket/{prefix}"), "--size", &bytes.to_string()]);
     assert!(made.status.success(), "{made:?}");
 }
 
@@ -269,18 +273,18 @@ fn troubles_of_the_store_are_not_those_of_clients() {
 fn a_store_without_answers_fails_requests_in_time() {
     let bucket = Bucket::start(5);
     create(&bucket, "disk");
-    let server = Server::start(&bucket, "disk?timeout=1s", &[]);
+    let server = Server::start(&bucket, "disk?timeout=4s", &[]);
     let mut client = server.client();
     write(&mut client, 0, &[1; 4096]).unwrap();
     flush(&mut client).unwrap();
     bucket.trouble.set(0, 0, 100, Duration::from_secs(60));
     let begin = Instant::now();
     assert!(read(&mut client, 1 << 20, 4096).unwrap_err().contains("EIO"));
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     write(&mut client, PART, &[2; 4096]).unwrap();
     assert!(flush(&mut client).unwrap_err().contains("EIO"));
     bucket.trouble.set(0, 0, 0, Duration::ZERO);
-    flush(&mut client).unwrap();
+    until("flushes succeed again", || flush(&mut client).is_ok());
     assert_eq!(read(&mut client, PART, 4096).unwrap(), [2; 4096]);
     assert_eq!(stored(&bucket, "disk").1[PART as usize..][..4096], [2; 4096]);
 }
@@ -289,11 +293,13 @@ fn a_store_without_answers_fails_requests_in_time() {
 #[test]
 fn killed_servers_keep_what_was_flushed() {
     const CLIENTS: usize = 2;
+    // Two parts, of which one is small: a flush takes less time than a round.
+    const BYTES: u64 = PART + (512 << 10);
     let rounds = std::env::var("NIGH_KILLS").map_or(100, |text| text.parse().expect("a number"));
     let bucket = Bucket::start(6);
-    create(&bucket, "disk");
+    create_with(&bucket, "disk", BYTES);
     let mut random = Rng::with_seed(6);
-    let sectors = SIZE as usize / SECTOR;
+    let sectors = BYTES as usize / SECTOR;
     let shared = Shared { sectors, now: AtomicU64::new(0), values: AtomicU64::new(0), is_over: AtomicBool::new(false) };
     let mut starts = vec![Start::default(); sectors];
     let (mut ops, mut flushes, mut leftovers) = (0, 0, 0);
@@ -306,7 +312,7 @@ fn killed_servers_keep_what_was_flushed() {
         }
         shared.is_over.store(false, Ordering::Relaxed);
         let is_told = round % 10 == 9;
-        let time = Duration::from_micros(random.u64(0..400_000));
+        let time = Duration::from_micros(random.u64(0..800_000));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.u64(..)).collect();
         let socket = server.folder.path("socket");
         let (log, found) = std::thread::scope(|scope| {

@@ -223,8 +223,8 @@ impl Worker {
         let desk = self.desk.clone();
         let mut disk = desk.disk();
         let mut covered = Vec::new();
-        while let Some((_, job)) = self.flushes.pop_front_if(|(mark, _)| disk.is_uploaded(*mark)) {
-            covered.push(job);
+        while self.flushes.front().is_some_and(|(mark, _)| disk.is_uploaded(*mark)) {
+            covered.extend(self.flushes.pop_front().map(|(_, job)| job));
         }
         if disk.is_stored() {
             return covered.into_iter().for_each(|job| desk.finish(job, Ok(())));
