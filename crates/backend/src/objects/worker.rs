@@ -259,8 +259,9 @@ impl Worker {
                 self.note(&result);
                 match result {
                     Ok(is_zero) => self.desk.disk().uploaded(&upload, is_zero),
-                    Err(_) => {
+                    Err(failure) => {
                         self.desk.disk().upload_failed(&upload);
+                        self.note_taken_over(&failure);
                         self.fail();
                     }
                 }
@@ -277,16 +278,7 @@ impl Worker {
                     }
                     Err(failure) => {
                         self.desk.disk().store_failed();
-                        if let Failure::TakenOver(reason) = &failure {
-                            self.desk.take_over();
-                            let (disk, target) = (&self.name, &self.target);
-                            tracing::error!(
-                                disk,
-                                target,
-                                reason,
-                                "the disk is taken over: it takes no writes any more"
-                            );
-                        }
+                        self.note_taken_over(&failure);
                         self.fail();
                     }
                 }
@@ -316,6 +308,17 @@ impl Worker {
     fn discard(&mut self, objects: Vec<Object>) {
         let room = GARBAGE - self.garbage.len();
         self.garbage.extend(objects.into_iter().take(room));
+    }
+
+    /// If somebody else writes the disk now, it takes no writes any more.
+    fn note_taken_over(&self, failure: &Failure) {
+        if let Failure::TakenOver(reason) = failure
+            && !self.desk.is_taken_over()
+        {
+            self.desk.take_over();
+            let (disk, target) = (&self.name, &self.target);
+            tracing::error!(disk, target, reason, "the disk is taken over: it takes no writes any more");
+        }
     }
 
     /// What waits fails, and uploads pause unless a later flush wants them.
@@ -417,6 +420,15 @@ async fn put(desk: Arc<Desk>, store: Arc<Store>, upload: Upload) -> Done {
         }
         Ok(is_zero)
     };
-    let result = made.await;
+    let mut result = made.await;
+    if let Err(Failure::Missing(_)) = &result {
+        // A later writer deletes what it replaces.
+        let own = desk.disk().stored().clone();
+        if let Ok((found, _)) = store.load().await
+            && !found.has_writer_of(&own)
+        {
+            result = Err(Failure::TakenOver("another writer opened the disk".to_owned()));
+        }
+    }
     Done::Uploaded(upload, result)
 }
