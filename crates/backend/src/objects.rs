@@ -42,10 +42,10 @@ impl ObjectTarget {
         })
     }
 
-    /// Files with credentials and certificates that it reads.
+    /// Files with credentials, and files or folders with certificates, that it reads.
     pub fn files(&self) -> Vec<PathBuf> {
         #[cfg(feature = "objects")]
-        return connect::files();
+        return connect::files(self.provider);
         #[cfg(not(feature = "objects"))]
         Vec::new()
     }

@@ -157,6 +157,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !wait_for_level(&plan, &stopped) {
         return Ok(());
     }
+    let control = plan.control.clone().map(Listen::Unix);
+    plan.listen.iter().chain(&control).try_for_each(Listen::check_free)?;
     let server = Arc::new(Server::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         server.record(recording.clone())?;

@@ -134,7 +134,8 @@ fn stored(bucket: &Bucket, prefix: &str) -> (Manifest, Vec<u8>) {
     let mut bytes = vec![0; manifest.bytes as usize];
     for (part, to) in (0..).zip(bytes.chunks_mut(PART as usize)) {
         if let Some(object) = manifest.object(part) {
-            to.copy_from_slice(&std::fs::read(folder.join("parts").join(object.to_string())).unwrap());
+            let parts = folder.join("parts").join(format!("{:032x}", manifest.disk));
+            to.copy_from_slice(&std::fs::read(parts.join(object.to_string())).unwrap());
         }
     }
     (manifest, bytes)
@@ -236,6 +237,74 @@ fn a_second_server_ends_the_writes_of_the_first() {
     let (manifest, bytes) = stored(&bucket, "disk");
     assert_eq!(manifest.epoch, 2);
     assert_eq!(bytes[..12288], [[5; 4096], [0; 4096], [3; 4096]].concat());
+}
+
+/// The command of a running server, once more: it fails before it takes the disk from that server.
+#[test]
+fn a_server_that_cannot_start_ends_no_other() {
+    let bucket = Bucket::start(8);
+    create(&bucket, "disk");
+    let first = Server::start(&bucket, "disk", &[]);
+    let mut client = first.client();
+    write(&mut client, 0, &[1; 4096]).unwrap();
+    let again = |address: &str, disks: &[&str]| {
+        let mut command = nigh(&["--listen", address], disks);
+        bucket.environment(&mut command);
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = again(&format!("unix:{}", first.folder.text("socket")), &["disk=s3://bucket/disk"]);
+    assert!(said.contains("another server does"), "{said}");
+    // Two of one server would end each other.
+    let said = again("tcp:127.0.0.1:0", &["a=s3://bucket/disk", "b=s3://bucket/disk?timeout=9s"]);
+    assert!(
+        said.contains("disks a and b are both s3://bucket/disk?timeout=9s: a disk in an object store has one writer"),
+        "{said}"
+    );
+    flush(&mut client).unwrap();
+    drop(client);
+    let log = first.log();
+    assert!(first.end(Signal::TERM), "{log}");
+    assert!(!log.contains(bucket::SECRET));
+    let (manifest, bytes) = stored(&bucket, "disk");
+    assert_eq!((manifest.epoch, bytes[0]), (1, 1));
+}
+
+/// A store that hangs, beside a disk of this machine.
+#[test]
+fn a_hung_store_is_no_trouble_of_other_disks() {
+    let bucket = Bucket::start(9);
+    create(&bucket, "disk");
+    let folder = Folder::new();
+    std::fs::write(folder.path("other"), vec![7; 8 << 20]).unwrap();
+    let other = format!("other={}", folder.text("other"));
+    let server = Server::start(&bucket, "disk?timeout=60s", &[&other, "--stop-within", "2s"]);
+    let mut client = server.client();
+    write(&mut client, 0, &[1; 4096]).unwrap();
+    bucket.trouble.set(0, 0, 100, Duration::from_secs(3));
+    for at in 0..64 {
+        client.submit_read((1 << 20) + at * 4096, vec![0; 4096]).unwrap();
+    }
+    client.submit(Request::Flush, 0, 0).unwrap();
+    let stream = UnixStream::connect(server.folder.path("socket")).unwrap();
+    let mut beside = Client::connect(stream, "other", &[]).unwrap();
+    let begin = Instant::now();
+    for at in 0..1000 {
+        assert_eq!(read(&mut beside, at * 8192, 4096).unwrap(), [7; 4096]);
+        write(&mut beside, at * 8192 + 4096, &[8; 4096]).unwrap();
+    }
+    flush(&mut beside).unwrap();
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    drop((client, beside));
+    let begin = Instant::now();
+    let log = server.log();
+    server.end(Signal::TERM);
+    assert!(begin.elapsed() < Duration::from_secs(5), "it ends in {:?}: {log}", begin.elapsed());
+    let left = std::fs::read(folder.path("other")).unwrap();
+    assert!(left[4096..8192] == [8; 4096], "the other disk is written");
+    bucket.settle();
 }
 
 /// Requests of a store that fails, closes connections and is late now and then, by a server and its clients.
@@ -346,7 +415,7 @@ fn killed_servers_keep_what_was_flushed() {
         leftovers += bucket.parts("disk").iter().filter(|name| !is_named(name)).count();
     }
     println!("{rounds} servers ended: {ops} requests, {flushes} flushes, {leftovers} objects left over");
-    assert!(flushes > 0 && ops > 0);
+    assert!(flushes > 0 && ops > 0 && leftovers > 0);
     bucket.trouble.set(0, 0, 0, Duration::ZERO);
     let server = Server::start(&bucket, "disk", &[]);
     let named = stored(&bucket, "disk").0.objects();

@@ -1,12 +1,13 @@
 //! Changes of a running host: memory, policy, disks and their settings.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::Duration;
 
-use nigh_backend::{Device, Geometry, Options};
+use nigh_backend::{Device, Geometry, Options, Target};
 use nigh_engine::Volume;
 use nigh_policy::Spec;
 
@@ -29,6 +30,20 @@ pub(crate) const CLOSING_TRIES: u32 = 3;
 pub(crate) fn machine_memory() -> u64 {
     let system = rustix::system::sysinfo();
     system.totalram * u64::from(system.mem_unit)
+}
+
+/// The error if one of these disks would write the same disk in an object store as another one.
+pub(crate) fn check_writers<'a>(disks: impl IntoIterator<Item = &'a DiskSettings>) -> Result<(), DiskError> {
+    let mut writers: HashMap<_, &str> = HashMap::new();
+    for settings in disks.into_iter().filter(|settings| !settings.read_only) {
+        for target in settings.targets().filter_map(Target::objects) {
+            if let Some(other) = writers.insert(target.place(), &settings.name) {
+                let disks = [other.to_owned(), settings.name.clone()];
+                return Err(DiskError::OneWriter { disks, place: target.to_string() });
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Common {
@@ -92,6 +107,10 @@ impl Common {
 
     fn check_new(&self, settings: &DiskSettings) -> Result<Volume, DiskError> {
         self.check_tenant(settings)?;
+        if settings.targets().any(|target| target.objects().is_some()) {
+            let present: Vec<DiskSettings> = self.cache.disks.all().iter().map(|disk| disk.settings()).collect();
+            check_writers(present.iter().chain([settings]))?;
+        }
         let volume = self.cache.disks.free_number().ok_or(DiskError::TooMany)?;
         match self.cache.disks.is_taken(&settings.name) {
             true => Err(DiskError::Duplicate(settings.name.clone())),

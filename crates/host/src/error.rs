@@ -184,6 +184,14 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
     },
+    /// A disk in an object store would be written twice: whoever opens it last ends the other.
+    #[error("disks {} and {} are both {place}: a disk in an object store has one writer; open one of them with read-only", .disks[0], .disks[1])]
+    OneWriter {
+        /// The disks; the same one if two of its targets are the same.
+        disks: [String; 2],
+        /// The disk in the object store.
+        place: String,
+    },
     /// It has a tenant, a floor or a ceiling in a cache without tenants.
     #[error("disk {0}: a tenant, a floor or a ceiling needs an allocation, such as lru-sp")]
     NoTenants(String),

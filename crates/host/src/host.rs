@@ -11,7 +11,7 @@ use nigh_backend::Driver;
 use nigh_control::Directive;
 use nigh_policy::{Spec, Stream};
 
-use crate::admin::machine_memory;
+use crate::admin::{check_writers, machine_memory};
 use crate::cache::Cache;
 use crate::call;
 use crate::common::Common;
@@ -89,6 +89,7 @@ impl Host {
         let (driver, handle) = Driver::new(limit)?;
         let mut disks = std::mem::take(&mut settings.disks);
         agree_on_bounds(&mut disks)?;
+        check_writers(&disks)?;
         let contents = settings
             .content
             .map(|content| Contents::new(content, settings.memory, settings.memory_max, settings.shards()));

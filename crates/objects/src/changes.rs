@@ -37,13 +37,19 @@ impl Changes {
         self.entries.is_empty()
     }
 
+    /// # Panics
+    /// If there are no bytes.
     pub(crate) fn write(&mut self, start: u32, bytes: &[u8]) {
+        assert!(!bytes.is_empty());
         let end = start + bytes.len() as u32;
         self.cut(&(start..end));
         self.put(start, Entry { end, bytes: Some(bytes.to_vec()) });
     }
 
+    /// # Panics
+    /// If the range is empty.
     pub(crate) fn zero(&mut self, range: Range<u32>) {
+        assert!(!range.is_empty());
         self.cut(&range);
         self.put(range.start, Entry { end: range.end, bytes: None });
     }

@@ -105,9 +105,10 @@ pub struct Disk {
     replaced: VecDeque<Object>,
 }
 
-/// `range` of a disk by parts: the number of each, and the range in it.
+/// `range` of a disk by parts: the number of each, and the range in it. None for an empty range.
 fn pieces(range: Range<u64>) -> impl Iterator<Item = (u32, Range<u32>)> {
-    (range.start / PART..range.end.div_ceil(PART)).map(move |part| {
+    let parts = if range.is_empty() { 0..0 } else { range.start / PART..range.end.div_ceil(PART) };
+    parts.map(move |part| {
         let start = range.start.max(part * PART) - part * PART;
         let end = range.end.min((part + 1) * PART) - part * PART;
         (part as u32, start as u32..end as u32)
@@ -341,7 +342,7 @@ impl Disk {
     }
 
     /// Begins the upload of a part with changes before `mark`: of those that are not being uploaded, the one with the most
-    /// changes. None if there is no such part.
+    /// changes. None if there is no such part, or [no name](Disk::is_exhausted) for its object.
     pub fn upload(&mut self, mark: u64) -> Option<Upload> {
         let waiting = self
             .staged
@@ -349,13 +350,18 @@ impl Disk {
             .filter(|(_, staged)| staged.uploading.is_none() && !staged.newest.is_empty() && staged.since < mark);
         let (&part, _) = waiting.max_by_key(|(_, staged)| staged.newest.memory())?;
         let object = Object { part, epoch: self.stored.epoch, number: self.made };
-        self.made = self.made.checked_add(1).expect("a writer makes fewer than 2^32 objects");
+        self.made = self.made.checked_add(1)?;
         let bytes = self.part_bytes(part);
         let staged = self.staged.get_mut(&part).expect("it was found");
         let changes = mem::take(&mut staged.newest);
         let base = Object::of(part, self.parts[part as usize]).filter(|_| !changes.covers(&(0..bytes)));
         staged.uploading = Some(Uploading { object, changes, since: staged.since, void: false });
         Some(Upload { object, bytes: bytes as usize, base })
+    }
+
+    /// Whether this writer has used all names of its epoch, 2^32, so that it can upload nothing more.
+    pub fn is_exhausted(&self) -> bool {
+        self.made == u32::MAX
     }
 
     /// Puts the changes that are being uploaded over `bytes`, those of the base, or zeros. Returns whether all are zeros: such a
@@ -380,9 +386,10 @@ impl Disk {
         }
     }
 
-    /// The upload failed: its changes wait again. The object may exist.
-    pub fn upload_failed(&mut self, upload: &Upload) {
-        self.with_staged(upload.object.part, |staged| {
+    /// The upload failed: its changes wait again. The object may exist. Returns whether anything needed it: not if its part was
+    /// zeroed meanwhile.
+    pub fn upload_failed(&mut self, upload: &Upload) -> bool {
+        let was_needed = self.with_staged(upload.object.part, |staged| {
             let uploading = staged.uploading.take().expect("it was begun");
             let mut changes = uploading.changes;
             if !changes.is_empty() {
@@ -390,15 +397,18 @@ impl Disk {
             }
             changes.append(mem::take(&mut staged.newest));
             staged.newest = changes;
+            !uploading.void
         });
         self.note_replaced(upload.object);
+        was_needed
     }
 
     /// The manifest to be stored in place of the one that is stored.
     pub fn manifest(&mut self) -> Manifest {
         self.revision += 1;
         let changed = if self.is_stored() { self.stored.changed } else { self.revision };
-        Manifest { revision: self.revision, changed, parts: self.parts.clone(), ..self.stored.clone() }
+        let Manifest { disk, bytes, epoch, writer, .. } = self.stored;
+        Manifest { disk, bytes, epoch, writer, revision: self.revision, changed, parts: self.parts.clone() }
     }
 
     /// `manifest` is stored. Returns the objects that are to be deleted: nobody names them any more, and their names are not

@@ -15,6 +15,9 @@ pub(crate) const ENTRY_MAX: usize = 15;
 /// Bytes of the checksum at the end.
 pub(crate) const SUM: usize = 8;
 
+/// The last revision that is read. A writer begins at half of it at most, and does not count so far.
+const REVISION_MAX: u64 = u64::MAX / 2;
+
 /// Why bytes are not a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
@@ -59,9 +62,9 @@ impl Manifest {
         fits.then_some(Manifest { disk, bytes, epoch: 0, writer: 0, revision: 0, changed: 0, parts })
     }
 
-    /// The same disk, with `writer` as the only one that may change it. None after 2^32 epochs.
+    /// The same disk, with `writer` as the only one that may change it. None after 2^32 epochs or 2^62 revisions.
     pub fn claimed_by(&self, writer: u128) -> Option<Manifest> {
-        let epoch = self.epoch.checked_add(1)?;
+        let epoch = self.epoch.checked_add(1).filter(|_| self.revision < REVISION_MAX / 2)?;
         Some(Manifest { epoch, writer, revision: self.revision + 1, ..self.clone() })
     }
 
@@ -144,7 +147,7 @@ impl Manifest {
         manifest.writer = input.u128().ok_or_else(short)?;
         manifest.revision = input.u64().ok_or_else(short)?;
         manifest.changed = input.u64().ok_or_else(short)?;
-        if manifest.changed > manifest.revision || manifest.revision == u64::MAX {
+        if manifest.changed > manifest.revision || manifest.revision > REVISION_MAX {
             return Err(ManifestError::Wrong("its revisions are not in order"));
         }
         let count = input.u32().ok_or_else(short)?;
@@ -223,6 +226,7 @@ mod tests {
         assert!(change(32, 1).contains("size"), "no multiple of the unit");
         assert!(change(40, 0).contains("epoch"), "objects of epoch 1");
         assert!(change(68, 13).contains("revisions"));
+        assert!(change(67, 0x80).contains("revisions"), "more than any writer counts");
         assert!(change(76, 3).contains("ends too soon"));
         assert!(change(76, 1).contains("after its end"));
         assert!(change(HEAD, 9).contains("beyond the end"));

@@ -87,6 +87,18 @@ pub enum ListenError {
 }
 
 impl Listen {
+    /// The error if somebody else listens there: before a server opens disks that it would take over from the one that does.
+    pub fn check_free(&self) -> Result<(), ListenError> {
+        match self {
+            Listen::Unix(path) => remove_stale(path, self),
+            Listen::Tcp(name) => match TcpListener::bind(name) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(ListenError::Taken(self.clone())),
+                // Whatever else is wrong is reported when it is listened on.
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// The same address for a process in any directory.
     pub(crate) fn absolute(&self) -> Listen {
         match self {

@@ -14,19 +14,19 @@ use super::target::{ObjectTarget, Provider};
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// Variables with the paths of files that clients read.
-const FILES: [&str; 10] = [
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AZURE_FEDERATED_TOKEN_FILE",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_SERVICE_ACCOUNT",
-    "GOOGLE_SERVICE_ACCOUNT_PATH",
-    "SERVICE_ACCOUNT",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
-    "AZURE_STORAGE_FEDERATED_TOKEN_FILE",
-];
+/// Variables with the paths of files that the client of a provider reads.
+fn variables(provider: Provider) -> &'static [&'static str] {
+    match provider {
+        Provider::S3 => &["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"],
+        Provider::Google => &[
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "GOOGLE_SERVICE_ACCOUNT",
+            "GOOGLE_SERVICE_ACCOUNT_PATH",
+            "SERVICE_ACCOUNT",
+        ],
+        Provider::Azure => &["AZURE_FEDERATED_TOKEN_FILE", "AZURE_STORAGE_FEDERATED_TOKEN_FILE"],
+    }
+}
 
 /// Without one of these, clients ask the machine that they run on for credentials.
 const S3_CREDENTIALS: [&str; 5] = [
@@ -37,12 +37,14 @@ const S3_CREDENTIALS: [&str; 5] = [
     "AWS_WEB_IDENTITY_TOKEN_FILE",
 ];
 
-/// Files with credentials and certificates that clients of object stores read.
-pub(super) fn files() -> Vec<PathBuf> {
-    let named = FILES.iter().filter_map(std::env::var_os).map(PathBuf::from);
-    let home = std::env::var_os("HOME").map(PathBuf::from);
+/// Files with credentials, and files or folders with certificates, that the client of a provider reads.
+pub(super) fn files(provider: Provider) -> Vec<PathBuf> {
+    let of_provider = variables(provider).iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|_| provider == Provider::Google);
     let known = home.map(|home| home.join(".config/gcloud/application_default_credentials.json"));
-    named.chain(known).filter(|path| path.exists()).collect()
+    let certificates = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os);
+    let certificates = certificates.flat_map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
+    of_provider.chain(known).chain(certificates).filter(|path| path.exists()).collect()
 }
 
 /// What may help if there is no access.
@@ -70,7 +72,9 @@ pub(super) fn connect(target: &ObjectTarget) -> Result<Arc<dyn ObjectStore>, obj
     Ok(match target.provider {
         Provider::S3 => {
             let plain = is_plain(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
+            // Its client for deleting several objects at once panics if the store answers with another name.
             let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
+            let builder = builder.with_disable_bulk_delete(true);
             Arc::new(builder.with_client_options(options.with_allow_http(plain)).build()?)
         }
         Provider::Google => {

@@ -51,12 +51,12 @@ impl Desk {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of the disk. It is not locked for longer than bytes of a part are copied.
+    /// The state of the disk. It is not locked for longer than the bytes of a job, or of a part, or a manifest are copied.
     pub(super) fn disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().expect("nobody panics with it")
     }
 
-    /// Of the disk.
+    /// The size of the disk.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -92,7 +92,7 @@ impl Desk {
         (std::mem::take(&mut mail.jobs), mail.is_closing)
     }
 
-    /// Until there is something to take.
+    /// Waits until there is something to take.
     pub(super) async fn wait(&self) {
         self.wake.notified().await;
     }

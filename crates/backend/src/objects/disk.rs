@@ -1,6 +1,5 @@
 //! Disks in object stores: making, opening and describing them.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nigh_objects::{Disk, Limits, Manifest};
 use object_store::ObjectStore;
+use object_store::UpdateVersion;
 use object_store::path::Path;
 use tokio::runtime::Runtime;
 
@@ -27,8 +27,8 @@ const PARTS_STAGED: usize = 1024;
 /// The most replaced objects, before a manifest is stored without a flush.
 const REPLACED: usize = 1024;
 
-/// How long requests may take before the disk is open.
-const OPENING: Duration = Duration::from_secs(10);
+/// How long a request may take that makes or describes a disk.
+const GLANCE: Duration = Duration::from_secs(10);
 /// Where virtual machines find their credentials.
 const METADATA: &str = "//169.254.169.254/";
 
@@ -54,9 +54,11 @@ pub struct ObjectDiskState {
     pub changed: u64,
 }
 
-fn random() -> u128 {
-    let half = || u128::from(RandomState::new().hash_one(Instant::now()));
-    half() << 64 | half()
+fn random() -> io::Result<u128> {
+    let mut bytes = [0; 16];
+    let filled = rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes);
+    filled.map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    Ok(u128::from_le_bytes(bytes))
 }
 
 fn runtime() -> io::Result<Runtime> {
@@ -80,8 +82,27 @@ impl ObjectDisk {
         ObjectDisk { target: target.clone(), store }
     }
 
-    fn store(&self, timeout: Duration) -> Store {
-        Store::new(self.store.clone(), Path::from(self.target.prefix.as_str()), timeout.min(self.target.timeout))
+    /// The objects of the disk with this number.
+    fn store(&self, disk: u128, timeout: Duration) -> Store {
+        Store::new(self.store.clone(), &Path::from(self.target.prefix.as_str()), disk, timeout)
+    }
+
+    /// The manifest, for commands that somebody waits for.
+    fn glance(&self) -> Store {
+        self.store(0, self.target.timeout.min(GLANCE))
+    }
+
+    /// Makes requests until this is done.
+    fn wait<T>(
+        &self,
+        action: &'static str,
+        requests: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, OpenError> {
+        let runtime = runtime().map_err(|error| self.system(error))?;
+        let result = runtime.block_on(requests);
+        // A name that is being resolved may take long.
+        runtime.shutdown_background();
+        result.map_err(|failure| self.error(action, &failure))
     }
 
     fn error(&self, action: &'static str, failure: &Failure) -> OpenError {
@@ -113,7 +134,8 @@ impl ObjectDisk {
 
     /// Makes a disk of this many bytes, all zeros. There must be none.
     pub fn create(&self, bytes: u64) -> Result<(), OpenError> {
-        let manifest = Manifest::new(random(), bytes).ok_or_else(|| OpenError {
+        let number = random().map_err(|error| self.system(error))?;
+        let manifest = Manifest::new(number, bytes).ok_or_else(|| OpenError {
             kind: OpenErrorKind::Unsuitable,
             action: "create",
             path: self.target.to_string().into(),
@@ -122,28 +144,40 @@ impl ObjectDisk {
                 format!("a disk has a multiple of 4096 bytes, at most 16T, not {bytes}"),
             ),
         })?;
-        let runtime = runtime().map_err(|error| self.system(error))?;
-        runtime
-            .block_on(self.create_in(&self.store(OPENING), &manifest))
-            .map_err(|failure| self.error("create", &failure))
+        self.wait("create", self.create_in(&self.glance(), &manifest))
     }
 
     async fn create_in(&self, store: &Store, manifest: &Manifest) -> Result<(), Failure> {
         store.create(manifest).await?;
-        // Google and Microsoft have had conditions from the beginning; what speaks the protocol of S3 may not.
-        if self.target.provider == Provider::S3 && !store.has_conditions(manifest).await? {
-            store.remove().await?;
-            let reason = "the store ignores the conditions of puts (If-Match, If-None-Match), so it could not keep a second writer out";
-            return Err(Failure::Other(reason.to_owned()));
+        let checked = self.check_conditions(store, manifest).await;
+        if checked.is_err() {
+            // If it stays, whoever opens it finds the same.
+            let _ = store.remove().await;
         }
-        Ok(())
+        checked
+    }
+
+    /// The error if the store ignores the conditions of puts. `manifest` is the stored one.
+    async fn check_conditions(&self, store: &Store, manifest: &Manifest) -> Result<(), Failure> {
+        // Google and Microsoft have had conditions from the beginning; what speaks the protocol of S3 may not.
+        if self.target.provider != Provider::S3 || store.has_conditions(manifest).await? {
+            return Ok(());
+        }
+        let reason = "the store ignores the conditions of puts (If-Match, If-None-Match), so it could not keep a second writer out";
+        Err(Failure::Other(reason.to_owned()))
+    }
+
+    /// Takes the disk over, for `writer`.
+    async fn claim(&self, store: &Store, writer: u128) -> Result<(Manifest, UpdateVersion), Failure> {
+        let (manifest, version) = store.claim(writer).await?;
+        // It may have been copied here from a store that has them.
+        self.check_conditions(store, &manifest).await?;
+        Ok((manifest, version))
     }
 
     /// What its manifest says.
     pub fn state(&self) -> Result<ObjectDiskState, OpenError> {
-        let runtime = runtime().map_err(|error| self.system(error))?;
-        let (manifest, _) =
-            runtime.block_on(self.store(OPENING).load()).map_err(|failure| self.error("read", &failure))?;
+        let (manifest, _) = self.wait("read", self.glance().load())?;
         Ok(ObjectDiskState {
             bytes: manifest.bytes,
             objects: manifest.objects(),
@@ -182,14 +216,16 @@ impl ObjectDisk {
     }
 
     async fn begin(&self, options: &Options) -> Result<(Arc<Desk>, Worker), OpenError> {
-        let store = self.store(OPENING);
+        let store = self.store(0, self.target.timeout);
+        let writer = random().map_err(|error| self.system(error))?;
         let opened = match options.read_only {
             true => store.load().await.map(|(manifest, _)| (manifest, None)),
-            false => store.claim(random()).await.map(|(manifest, version)| (manifest, Some(version))),
+            false => self.claim(&store, writer).await.map(|(manifest, version)| (manifest, Some(version))),
         };
         let (manifest, version) = opened.map_err(|failure| self.error("open", &failure))?;
         let target = self.target.to_string();
-        let Manifest { epoch, bytes, .. } = manifest;
+        let Manifest { disk, epoch, bytes, .. } = manifest;
+        let store = Arc::new(self.store(disk, self.target.timeout));
         tracing::info!(
             disk = options.name,
             target,
@@ -201,7 +237,6 @@ impl ObjectDisk {
         let limits = Limits { bytes: self.target.staging as usize, parts: PARTS_STAGED, replaced: REPLACED };
         let desk = Desk::new(Disk::new(manifest, limits), version.is_some()).map_err(|error| self.system(error))?;
         let desk = Arc::new(desk);
-        let store = Arc::new(self.store(self.target.timeout));
         let worker = Worker::new(desk.clone(), store, options.name.clone(), target, version);
         Ok((desk, worker))
     }

@@ -15,6 +15,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How often a manifest is tried to be stored after another attempt of the same writer took effect.
 const ATTEMPTS: usize = 5;
+/// The most deletions under way.
+pub(super) const DELETES: usize = 8;
 /// The most bytes of an error that are reported.
 const ERROR_MAX: usize = 400;
 
@@ -27,7 +29,7 @@ pub(super) enum Failure {
     Conflict(String),
     /// The credentials are missing or wrong, or do not allow it.
     Denied(String),
-    /// Somebody else writes the disk now, or has removed it.
+    /// Somebody else writes the disk now.
     TakenOver(String),
     /// Something else; it was tried again until the time was over, if that made sense.
     Other(String),
@@ -48,14 +50,17 @@ impl Failure {
 /// The objects of one disk.
 pub(super) struct Store {
     inner: Arc<dyn ObjectStore>,
-    prefix: Path,
+    manifest: Path,
+    /// The folder of the parts.
+    parts: Path,
     /// How long a request may take, with all attempts.
     timeout: Duration,
 }
 
 /// `text` in one line, of a limited length.
 fn one_line(text: &str) -> String {
-    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let mut line = words.collect::<Vec<_>>().join(" ");
     if line.len() > ERROR_MAX {
         let end = (0..=ERROR_MAX).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
         line.truncate(end);
@@ -77,20 +82,15 @@ fn judge(error: &Error) -> Result<Failure, String> {
 }
 
 impl Store {
-    pub(super) fn new(inner: Arc<dyn ObjectStore>, prefix: Path, timeout: Duration) -> Store {
-        Store { inner, prefix, timeout }
-    }
-
-    fn manifest(&self) -> Path {
-        self.prefix.clone().join("manifest")
-    }
-
-    fn parts(&self) -> Path {
-        self.prefix.clone().join("parts")
+    /// The objects of the disk with this number. A disk that is made where another one was removed has another number: a server
+    /// that still has the removed one does not touch it. For the manifest alone, the number may be any.
+    pub(super) fn new(inner: Arc<dyn ObjectStore>, prefix: &Path, disk: u128, timeout: Duration) -> Store {
+        let parts = prefix.clone().join("parts").join(format!("{disk:032x}"));
+        Store { inner, manifest: prefix.clone().join("manifest"), parts, timeout }
     }
 
     fn path(&self, object: Object) -> Path {
-        self.parts().join(object.to_string())
+        self.parts.clone().join(object.to_string())
     }
 
     /// Makes a request, again and again until it succeeds, fails for good, or the time is over. Each attempt has half of the
@@ -137,9 +137,9 @@ impl Store {
 
     /// The manifest, and its version for [`Store::replace`].
     pub(super) async fn load(&self) -> Result<(Manifest, UpdateVersion), Failure> {
-        let path = self.manifest();
+        let path = &self.manifest;
         let load = async || {
-            let found = self.inner.get(&path).await?;
+            let found = self.inner.get(path).await?;
             let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
             let is_long = found.meta.size > MANIFEST_MAX as u64;
             let bytes = if is_long { None } else { Some(found.bytes().await?) };
@@ -156,8 +156,8 @@ impl Store {
     }
 
     async fn put_manifest(&self, manifest: &Manifest, mode: PutMode) -> Result<UpdateVersion, Failure> {
-        let (path, payload) = (self.manifest(), PutPayload::from(manifest.encode()));
-        let put = async || self.inner.put_opts(&path, payload.clone(), mode.clone().into()).await;
+        let payload = PutPayload::from(manifest.encode());
+        let put = async || self.inner.put_opts(&self.manifest, payload.clone(), mode.clone().into()).await;
         let PutResult { e_tag, version, .. } = self.patiently(put).await?;
         Ok(UpdateVersion { e_tag, version })
     }
@@ -186,8 +186,7 @@ impl Store {
 
     /// Deletes the manifest.
     pub(super) async fn remove(&self) -> Result<(), Failure> {
-        let path = self.manifest();
-        self.patiently(async || self.inner.delete(&path).await).await
+        self.patiently(async || self.inner.delete(&self.manifest).await).await
     }
 
     /// Stores `manifest` in place of the one with this version, and returns its own version.
@@ -203,7 +202,8 @@ impl Store {
                 result => return result,
             }
             let (found, found_version) = match self.load().await {
-                Err(Failure::Missing(_)) => return Err(Failure::TakenOver("its manifest is gone".to_owned())),
+                // That is no other writer: something in between may answer for the store.
+                Err(Failure::Missing(_)) => return Err(Failure::Other("the manifest of the disk is gone".to_owned())),
                 loaded => loaded?,
             };
             if !found.has_writer_of(manifest) {
@@ -223,39 +223,45 @@ impl Store {
 
     /// Makes `writer` the only one that may change the disk.
     pub(super) async fn claim(&self, writer: u128) -> Result<(Manifest, UpdateVersion), Failure> {
-        for _ in 0..ATTEMPTS {
+        let (since, mut pause) = (Instant::now(), PAUSE);
+        loop {
             let (manifest, version) = self.load().await?;
             let claimed = manifest.claimed_by(writer);
-            let claimed = claimed.ok_or_else(|| Failure::Other("it was opened too often for its format".to_owned()))?;
+            let claimed = claimed.ok_or_else(|| {
+                Failure::Other("it was opened too often for its format: copy it to a new disk".to_owned())
+            })?;
             match self.replace(version, &claimed).await {
-                // Somebody else opened it at the same time: the last one has it.
-                Err(Failure::TakenOver(_)) => {}
+                // It was flushed, or opened, at the same time.
+                Err(Failure::TakenOver(_)) if since.elapsed() + pause < self.timeout => {
+                    tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                    pause = (2 * pause).min(PAUSE_MAX);
+                }
+                Err(Failure::TakenOver(_)) => {
+                    return Err(Failure::Other("others flush or open the disk again and again".to_owned()));
+                }
                 result => return Ok((claimed, result?)),
             }
         }
-        Err(Failure::Other("others open the disk at the same time, again and again".to_owned()))
     }
 
-    /// Deletes objects, as far as possible.
+    /// Deletes objects, until one cannot be. Those that are gone are fine.
     pub(super) async fn delete(&self, objects: &[Object]) -> Result<(), Failure> {
-        let delete = async || {
-            let paths: Vec<_> = objects.iter().map(|object| Ok(self.path(*object))).collect();
-            let deleted = self.inner.delete_stream(futures_util::stream::iter(paths).boxed());
-            let missing_is_fine = |result: Result<Path, Error>| match result {
-                Err(Error::NotFound { .. }) => Ok(()),
-                result => result.map(drop),
-            };
-            deleted.map(missing_is_fine).try_collect::<()>().await
+        let delete = |object: Object| async move {
+            let path = self.path(object);
+            match self.patiently(async || self.inner.delete(&path).await).await {
+                Err(Failure::Missing(_)) => Ok(()),
+                result => result,
+            }
         };
-        self.patiently(delete).await
+        // One request for each: not every store knows how to delete several at once.
+        futures_util::stream::iter(objects).map(|object| delete(*object)).buffer_unordered(DELETES).try_collect().await
     }
 
     /// What earlier writers left: the objects that the writer of `manifest` may delete, at most `most`, and whether there may
     /// be more.
     pub(super) async fn leftovers(&self, manifest: &Manifest, most: usize) -> Result<(Vec<Object>, bool), Failure> {
         let mut left = Vec::new();
-        let parts = self.parts();
-        let mut listed = self.inner.list(Some(&parts));
+        let mut listed = self.inner.list(Some(&self.parts));
         loop {
             let next = tokio::time::timeout(self.timeout, listed.try_next()).await;
             let next = next.map_err(|_| Failure::Other("no answer".to_owned()))?;
@@ -276,7 +282,7 @@ mod tests {
 
     #[test]
     fn errors_are_one_short_line() {
-        assert_eq!(one_line("a\n  b\tc "), "a b c");
+        assert_eq!(one_line("a\n  b\tc \u{1b}[31m"), "a b c [31m");
         let long = one_line(&"ä ".repeat(1000));
         assert!(long.ends_with("...") && long.len() <= ERROR_MAX + 3, "{long}");
     }

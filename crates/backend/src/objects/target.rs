@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const STAGING: u64 = 256 << 20;
 
 /// Whose object store it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// Amazon S3, and what speaks its protocol.
     S3,
@@ -55,6 +55,11 @@ pub struct ObjectTarget {
 }
 
 impl ObjectTarget {
+    /// What two targets of the same disk have in common.
+    pub fn place(&self) -> (Provider, &str, &str) {
+        (self.provider, &self.bucket, &self.prefix)
+    }
+
     /// None if `text` does not begin with the scheme of a store.
     pub(crate) fn parse(text: &str) -> Option<Result<ObjectTarget, TargetError>> {
         let (scheme, rest) = text.split_once("://")?;

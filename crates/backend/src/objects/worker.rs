@@ -14,15 +14,15 @@ use nigh_objects::{Fetch, Manifest, Object, Upload};
 use object_store::UpdateVersion;
 
 use super::desk::Desk;
-use super::store::{Failure, Store};
+use super::store::{DELETES, Failure, Store};
 use crate::device::Job;
 
 /// The most reads under way.
 const READS: usize = 32;
 /// The most uploads under way. Each takes the memory of a part.
 const UPLOADS: usize = 8;
-/// The most objects that are deleted by one request.
-const DELETED: usize = 500;
+/// The most objects that are deleted at a time.
+const DELETED: usize = 64;
 /// The most objects that wait to be deleted. The next writer finds those beyond it.
 const GARBAGE: usize = 1 << 16;
 /// The pause of uploads that no flush waits for after one failed.
@@ -32,18 +32,37 @@ const ENDING: Duration = Duration::from_secs(5);
 /// How often a read looks where its bytes are: objects may be replaced and deleted meanwhile.
 const LOOKS: usize = 3;
 
-/// The most requests to the store under way: those above, and one each for a manifest, deletions and leftovers.
-pub(super) const REQUESTS: usize = READS + UPLOADS + 3;
+/// The most requests to the store under way: those above, deletions, and one each for a manifest and leftovers.
+pub(super) const REQUESTS: usize = READS + UPLOADS + DELETES + 2;
 
 /// A request to the store is over.
 enum Done {
-    Read(Job, Result<(), Failure>),
+    /// Whether the store was asked.
+    Read(Job, Result<bool, Failure>),
     /// Whether the part is zeros, and needs no object.
     Uploaded(Upload, Result<bool, Failure>),
     Stored(Manifest, Result<UpdateVersion, Failure>),
     Deleted(Result<(), Failure>),
     /// The objects that earlier writers left, and whether there may be more.
     Listed(Result<(Vec<Object>, bool), Failure>),
+}
+
+/// What the store may answer while it refuses others: credentials can be for reading alone.
+#[derive(Clone, Copy)]
+enum Kind {
+    Read,
+    Write,
+}
+
+impl Kind {
+    const ALL: [Kind; 2] = [Kind::Read, Kind::Write];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "reads",
+            Kind::Write => "writes",
+        }
+    }
 }
 
 type Task = Pin<Box<dyn Future<Output = Done>>>;
@@ -71,8 +90,8 @@ pub(super) struct Worker {
     deleting: Vec<Object>,
     /// When uploads that no flush waits for may be tried again.
     resumes: Option<Instant>,
-    /// Requests fail at present: the log says why.
-    is_failing: bool,
+    /// Requests of these kinds fail at present: the log says why.
+    failing: [bool; Kind::ALL.len()],
     /// The disk is only read, and was written since it was opened: the log says so.
     is_outdated: bool,
 }
@@ -101,7 +120,7 @@ impl Worker {
             garbage: VecDeque::new(),
             deleting: Vec::new(),
             resumes: None,
-            is_failing: false,
+            failing: Default::default(),
             is_outdated: false,
         }
     }
@@ -173,11 +192,11 @@ impl Worker {
 
     fn stage(&mut self) {
         let desk = self.desk.clone();
-        let mut disk = desk.disk();
-        while !disk.is_full()
+        while !desk.disk().is_full()
             && let Some(job) = self.changes.pop_front()
         {
             let range = job.range();
+            let mut disk = desk.disk();
             match &job.operation.action {
                 Action::Write(frames) => {
                     let (mut at, mut left) = (range.start, job.bytes as usize);
@@ -210,7 +229,15 @@ impl Worker {
                 None if disk.is_full() => disk.upload(u64::MAX),
                 upload => upload,
             };
-            let Some(upload) = upload else { return };
+            let Some(upload) = upload else {
+                if disk.is_exhausted() {
+                    drop(disk);
+                    let reason = "it has written all objects that one opening can have: open it again".to_owned();
+                    self.note_taken_over(&Failure::TakenOver(reason));
+                    self.fail();
+                }
+                return;
+            };
             self.uploads += 1;
             self.tasks.push(Box::pin(put(self.desk.clone(), self.store.clone(), upload)));
         }
@@ -251,23 +278,32 @@ impl Worker {
         match done {
             Done::Read(job, result) => {
                 self.reading -= 1;
-                self.note(&result);
-                self.desk.finish(job, result.map_err(|_| Fault(libc::EIO)));
+                if !matches!(result, Ok(false)) {
+                    self.note(Kind::Read, &result);
+                }
+                self.desk.finish(job, result.map(drop).map_err(|_| Fault(libc::EIO)));
             }
             Done::Uploaded(upload, result) => {
                 self.uploads -= 1;
-                self.note(&result);
                 match result {
-                    Ok(is_zero) => self.desk.disk().uploaded(&upload, is_zero),
+                    Ok(is_zero) => {
+                        if !is_zero {
+                            self.note(Kind::Write, &Ok(()));
+                        }
+                        self.desk.disk().uploaded(&upload, is_zero);
+                    }
                     Err(failure) => {
-                        self.desk.disk().upload_failed(&upload);
                         self.note_taken_over(&failure);
-                        self.fail();
+                        let was_needed = self.desk.disk().upload_failed(&upload);
+                        if was_needed {
+                            self.note::<()>(Kind::Write, &Err(failure));
+                            self.fail();
+                        }
                     }
                 }
             }
             Done::Stored(manifest, result) => {
-                self.note(&result);
+                self.note(Kind::Write, &result);
                 let flushes = self.storing.take().expect("a manifest was being stored");
                 let fault = result.as_ref().map(drop).map_err(|_| Fault(libc::EIO));
                 match result {
@@ -328,9 +364,10 @@ impl Worker {
         flushes.chain(self.changes.drain(..)).for_each(|job| self.desk.finish(job, Err(Fault(libc::EIO))));
     }
 
-    /// Logs the beginning and the end of failures.
-    fn note<T>(&mut self, result: &Result<T, Failure>) {
-        let (disk, target) = (&self.name, &self.target);
+    /// Logs the beginning and the end of failures of a kind of requests.
+    fn note<T>(&mut self, kind: Kind, result: &Result<T, Failure>) {
+        let (disk, target, requests) = (&self.name, &self.target, kind.name());
+        let was_failing = self.failing[kind as usize];
         match result {
             // That is logged where it is found.
             Err(Failure::TakenOver(_)) => return,
@@ -341,13 +378,13 @@ impl Worker {
                 }
                 return;
             }
-            Ok(_) if self.is_failing => tracing::info!(disk, target, "the object store answers again"),
-            Err(failure) if !self.is_failing => {
-                tracing::error!(disk, target, reason = failure.reason(), "requests to the object store fail");
+            Ok(_) if was_failing => tracing::info!(disk, target, requests, "the object store answers again"),
+            Err(failure) if !was_failing => {
+                tracing::error!(disk, target, requests, reason = failure.reason(), "the object store fails");
             }
             _ => {}
         }
-        self.is_failing = result.is_err();
+        self.failing[kind as usize] = result.is_err();
     }
 
     /// Deletes what is left to delete, if that does not take long. Everything else that is under way is dropped.
@@ -379,7 +416,7 @@ async fn read(desk: Arc<Desk>, store: Arc<Store>, mut job: Job) -> Done {
                 for (Fetch { range, at, .. }, from) in found.into_iter().flatten() {
                     bytes[at..at + (range.end - range.start) as usize].copy_from_slice(&from);
                 }
-                break Ok(());
+                break Ok(!fetches.is_empty());
             }
             Err(Failure::Missing(_)) if desk.is_written() && look < LOOKS => look += 1,
             Err(failure) => break Err(failure),

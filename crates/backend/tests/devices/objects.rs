@@ -30,6 +30,10 @@ struct Trouble {
     failing: AtomicU64,
     /// Requests that are not answered, if their path has this in it.
     silent: Mutex<Option<&'static str>>,
+    /// Manifests are not stored yet, and their puts not answered.
+    is_holding: AtomicBool,
+    /// Those.
+    held: Mutex<Vec<(PutPayload, PutOptions)>>,
     /// The conditions of puts are ignored.
     is_careless: AtomicBool,
     random: Mutex<fastrand::Rng>,
@@ -105,6 +109,17 @@ impl ObjectStore for Store {
             options.mode = PutMode::Overwrite;
         }
         self.trouble.puts.fetch_add(1, Ordering::Relaxed);
+        if path.as_ref().ends_with("manifest") {
+            if self.trouble.is_holding.load(Ordering::Relaxed) {
+                self.trouble.held.lock().unwrap().push((payload, options));
+                return std::future::pending().await;
+            }
+            // They arrive late, in their order.
+            let held = std::mem::take(&mut *self.trouble.held.lock().unwrap());
+            for (payload, options) in held {
+                let _ = self.inner.put_opts(path, payload, options).await;
+            }
+        }
         match self.meet(path).await {
             Some(false) => Err(failure()),
             Some(true) => self.inner.put_opts(path, payload, options).await.and(Err(failure())),
@@ -141,9 +156,23 @@ impl ObjectStore for Store {
     }
 }
 
-/// The names of the objects with parts.
+/// The names of what is beside the parts of the disk, and its folder.
+fn parts_in(store: &Store) -> (String, Vec<String>) {
+    let names = store.names().into_iter();
+    let paths: Vec<(String, String)> = names
+        .filter_map(|name| {
+            let (folder, name) = name.rsplit_once('/')?;
+            folder.starts_with("disk/parts/").then(|| (folder.to_owned(), name.to_owned()))
+        })
+        .collect();
+    let folder = paths.first().map(|(folder, _)| folder.clone()).unwrap_or_default();
+    assert!(paths.iter().all(|(other, _)| *other == folder), "{paths:?}");
+    (folder, paths.into_iter().map(|(_, name)| name).collect())
+}
+
+/// These names.
 fn parts(store: &Store) -> Vec<String> {
-    store.names().into_iter().filter(|name| name.starts_with("disk/parts/")).collect()
+    parts_in(store).1
 }
 
 fn read_all(host: &mut Host) -> Vec<u8> {
@@ -213,13 +242,14 @@ fn what_a_dead_writer_left_is_deleted() {
     first.write(0, &[1; 4096]).expect("a write");
     first.flush().expect("a flush");
     drop(first);
-    let named = parts(&store);
-    assert_eq!(named, ["disk/parts/00000000-00000001-00000000"]);
+    let (folder, named) = parts_in(&store);
+    assert_eq!(named, ["00000000-00000001-00000000"]);
     // Of this writer, of a later one, and of nobody.
-    let later = "disk/parts/00000001-00000009-00000000";
-    for name in ["disk/parts/00000000-00000001-00000007", later, "disk/parts/notes", "disk/readme"] {
-        store.put(name);
+    let later = "00000001-00000009-00000000";
+    for name in ["00000000-00000001-00000007", later, "notes"] {
+        store.put(&format!("{folder}/{name}"));
     }
+    store.put("disk/readme");
     drop(store.open_again(true));
     assert_eq!(store.names().len(), 6, "a reader deletes nothing");
     let second = store.open_again(false);
@@ -229,7 +259,7 @@ fn what_a_dead_writer_left_is_deleted() {
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(second);
-    assert_eq!(parts(&store), [&named[0], later, "disk/parts/notes"]);
+    assert_eq!(parts(&store), [&named[0], later, "notes"]);
 }
 
 #[test]
@@ -327,4 +357,68 @@ fn a_store_without_conditions_is_refused() {
     let error = store.disk("").create(SIZE).unwrap_err().to_string();
     assert!(error.contains("the store ignores the conditions of puts"), "{error}");
     assert_eq!(store.names(), Vec::<String>::new());
+    // A disk that was copied to such a store.
+    store.trouble.is_careless.store(false, Ordering::Relaxed);
+    store.disk("").create(SIZE).unwrap();
+    store.trouble.is_careless.store(true, Ordering::Relaxed);
+    let Err(error) = store.disk("").open(&Options::default()) else { panic!("it is opened") };
+    assert!(error.to_string().contains("the store ignores the conditions of puts"), "{error}");
+    drop(store.open_again(true));
+}
+
+/// The manifest of a flush that failed is stored during the next flush: before it, and on the condition that the next one has.
+#[test]
+fn a_manifest_that_is_stored_late_is_replaced() {
+    let store = Store::default();
+    let mut host = Host::new(store.open("?timeout=1s"), config(4096));
+    host.write(0, &[1; 4096]).expect("a write");
+    store.trouble.is_holding.store(true, Ordering::Relaxed);
+    assert_eq!(host.flush(), Err(EIO));
+    assert!(store.trouble.held.lock().unwrap().len() > 1, "it is tried again");
+    host.write(4096, &[2; 4096]).expect("a write");
+    store.trouble.is_holding.store(false, Ordering::Relaxed);
+    host.flush().expect("the late one is its own");
+    let mut reader = Host::new(store.open_again(true), config(4096));
+    assert_eq!(reader.read(0, 8192), Ok([[1; 4096], [2; 4096]].concat()));
+    assert!(!host.into_device().geometry().is_taken_over());
+}
+
+/// Something between the server and the store answers that there is nothing.
+#[test]
+fn a_manifest_that_is_not_found_is_no_other_writer() {
+    let store = Store::default();
+    let mut host = Host::new(store.open(""), config(4096));
+    let path = Path::from("disk/manifest");
+    let runtime = Store::runtime();
+    let manifest = runtime.block_on(async { store.inner.get(&path).await?.bytes().await }).unwrap();
+    runtime.block_on(store.inner.delete(&path)).unwrap();
+    host.write(0, &[1; 4096]).expect("a write");
+    assert_eq!(host.flush(), Err(EIO));
+    runtime.block_on(store.inner.put(&path, manifest.into())).unwrap();
+    host.flush().expect("it is there again");
+    assert!(!host.into_device().geometry().is_taken_over());
+}
+
+/// The server of a disk that was removed, and made again, does nothing to the new one.
+#[test]
+fn a_disk_in_place_of_another_is_another() {
+    let store = Store::default();
+    let mut first = Host::new(store.open(""), config(4096));
+    first.write(0, &[1; 4096]).expect("a write");
+    first.flush().expect("a flush");
+    first.write(0, &[2; 4096]).expect("a write");
+    let runtime = Store::runtime();
+    for name in store.names() {
+        runtime.block_on(store.inner.delete(&Path::from(name))).unwrap();
+    }
+    let mut second = Host::new(store.open(""), config(4096));
+    second.write(0, &[3; 4096]).expect("a write");
+    second.flush().expect("a flush");
+    assert_eq!(first.flush(), Err(EIO));
+    drop(first);
+    let mut reader = Host::new(store.open_again(true), config(4096));
+    assert_eq!(reader.read(0, 4096), Ok(vec![3; 4096]));
+    assert_eq!(second.read(8192, 4096), Ok(vec![0; 4096]), "it reads its object");
+    let manifest = store.disk("").state().unwrap();
+    assert_eq!((manifest.epoch, manifest.objects), (1, 1));
 }

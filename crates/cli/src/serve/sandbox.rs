@@ -96,7 +96,12 @@ impl Rules {
         if let Some(disk) = target.objects() {
             OF_CERTIFICATES.iter().for_each(|path| self.add(path.into(), read()));
             // Tokens are replaced by others.
-            disk.files().iter().for_each(|path| self.beside(path, read()));
+            for path in disk.files() {
+                match path.is_dir() {
+                    true => self.add(path, read()),
+                    false => self.beside(&path, read()),
+                }
+            }
         }
         let Some(path) = target.path() else { return };
         let metadata = std::fs::metadata(path);

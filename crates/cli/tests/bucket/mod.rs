@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
 
 const KEY: &str = "user";
-const SECRET: &str = "secret";
+pub(crate) const SECRET: &str = "not-to-be-told";
 
 /// What goes wrong, in so many of a hundred requests.
 #[derive(Debug, Default)]
@@ -114,9 +114,7 @@ impl Server {
     async fn answer(self: Arc<Server>, request: Request<Incoming>) -> Result<HttpResponse, Closed> {
         let trouble = &self.trouble;
         trouble.requests.fetch_add(1, Ordering::Relaxed);
-        if trouble.happens(&trouble.late) {
-            tokio::time::sleep(Duration::from_millis(trouble.delay_ms.load(Ordering::Relaxed))).await;
-        }
+        let delay = if trouble.happens(&trouble.late) { trouble.delay_ms.load(Ordering::Relaxed) } else { 0 };
         if trouble.happens(&trouble.failing) {
             return Ok(error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
         }
@@ -130,9 +128,10 @@ impl Server {
         }
         let has_condition = ["if-match", "if-none-match"].iter().any(|name| request.headers().contains_key(*name));
         let (server, open) = (self.clone(), Open::new(trouble));
-        // To its end, also if the client is gone: the library would leave objects half replaced.
+        // To its end, also if the client is gone: a late request takes effect, and the library would leave objects half replaced.
         let response = tokio::spawn(async move {
             let _open = open;
+            tokio::time::sleep(Duration::from_millis(delay)).await;
             let request = request.map(Body::from);
             if has_condition {
                 let _alone = server.conditional.write().await;
@@ -209,9 +208,14 @@ impl Bucket {
         self.folder.path().join("bucket")
     }
 
-    /// The names of the objects with parts of a disk.
+    /// The names of the objects with parts of the one disk that was ever made under this prefix.
     pub(crate) fn parts(&self, prefix: &str) -> Vec<String> {
-        names(&self.folder().join(prefix).join("parts"))
+        let folder = self.folder().join(prefix).join("parts");
+        match names(&folder).as_slice() {
+            [] => Vec::new(),
+            [disk] => names(&folder.join(disk)),
+            disks => panic!("several disks: {disks:?}"),
+        }
     }
 }
 

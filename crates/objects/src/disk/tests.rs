@@ -17,6 +17,11 @@ struct World {
     allowed: Vec<Vec<u8>>,
     /// The last manifest of the store.
     manifest: Vec<u8>,
+    /// Uploads under way.
+    uploads: Vec<Upload>,
+    /// The manifest that is being stored, and what was flushed by then: by unit, its content, and how many of the allowed ones
+    /// are older.
+    storing: Option<(Manifest, Option<Vec<(u8, usize)>>)>,
 }
 
 fn open(manifest: &Manifest, writer: u128) -> Disk {
@@ -34,6 +39,8 @@ impl World {
             disk,
             model: vec![0; UNITS],
             allowed: vec![vec![0]; UNITS],
+            uploads: Vec::new(),
+            storing: None,
         }
     }
 
@@ -51,12 +58,26 @@ impl World {
         let (start, end) = (range.start as u64 * UNIT, range.end as u64 * UNIT);
         let value = if self.random.bool() { self.random.u8(1..) } else { 0 };
         match value {
+            // Advice may change nothing, if not the whole part is zeroed.
+            0 if self.random.bool() => return self.advise(range),
             0 => self.disk.zero(start..end, false),
             _ => self.disk.write(start, &vec![value; (end - start) as usize]),
         }
         for unit in range {
             self.model[unit] = value;
             self.allowed[unit].push(value);
+        }
+    }
+
+    fn advise(&mut self, range: Range<usize>) {
+        self.disk.zero(range.start as u64 * UNIT..range.end as u64 * UNIT, true);
+        let mut out = vec![255; range.len() * UNIT as usize];
+        let fetches = self.disk.read(range.start as u64 * UNIT, &mut out);
+        self.fetch(fetches, &mut out);
+        for (unit, bytes) in range.zip(out.chunks(UNIT as usize)) {
+            assert!(bytes[0] == 0 || bytes[0] == self.model[unit], "unit {unit}");
+            self.model[unit] = bytes[0];
+            self.allowed[unit].push(bytes[0]);
         }
     }
 
@@ -78,59 +99,94 @@ impl World {
         }
     }
 
-    /// Uploads a part, with changes of the disk in between; some uploads fail, and of these, some made the object.
-    fn upload(&mut self, mark: u64, fails: bool) -> bool {
-        let Some(upload) = self.disk.upload(mark) else { return false };
-        let mut bytes = upload.base.map_or(vec![0; upload.bytes], |base| self.objects[&base].clone());
-        if self.random.bool() {
-            self.change();
-            self.check_read();
-        }
+    /// Begins the upload of a part, if there is one.
+    fn begin_upload(&mut self, mark: u64) -> bool {
+        let upload = self.disk.upload(mark);
+        self.uploads.extend(upload.clone());
+        upload.is_some()
+    }
+
+    /// Ends an upload that is under way; some fail, and of these, some made the object.
+    fn end_upload(&mut self, fails: bool) {
+        let upload = self.uploads.swap_remove(self.random.usize(0..self.uploads.len()));
+        let base = upload.base.map_or(Some(vec![0; upload.bytes]), |base| self.objects.get(&base).cloned());
+        let Some(mut bytes) = base else {
+            assert!(!self.disk.upload_failed(&upload), "the base of a part that is needed is there");
+            return;
+        };
         let is_zero = self.disk.merge(&upload, &mut bytes);
         let fails = fails && self.random.u8(0..3) == 0;
         if !is_zero && (!fails || self.random.bool()) {
             assert!(self.objects.insert(upload.object, bytes).is_none(), "a name is used once");
         }
-        match fails {
-            true => self.disk.upload_failed(&upload),
-            false => self.disk.uploaded(&upload, is_zero),
+        if fails {
+            self.disk.upload_failed(&upload);
+        } else {
+            self.disk.uploaded(&upload, is_zero);
         }
-        true
     }
 
-    /// Stores a manifest; of those that fail, some are stored.
-    fn store(&mut self, fails: bool) -> bool {
-        let manifest = self.disk.manifest();
+    /// Begins to store a manifest. With `flushed`, what it makes last is known.
+    fn begin_store(&mut self, flushed: Option<Vec<(u8, usize)>>) {
+        if self.storing.is_none() {
+            self.storing = Some((self.disk.manifest(), flushed));
+        }
+    }
+
+    /// Ends it; of those that fail, some are stored.
+    fn end_store(&mut self, fails: bool) {
+        let Some((manifest, flushed)) = self.storing.take() else { return };
         let fails = fails && self.random.bool();
         if !fails || self.random.bool() {
             self.manifest = manifest.encode();
         }
         if fails {
-            self.disk.store_failed();
-            return false;
+            return self.disk.store_failed();
         }
         for object in self.disk.store(manifest) {
             // It may not have been made.
             self.objects.remove(&object);
         }
-        true
+        for (allowed, (content, older)) in self.allowed.iter_mut().zip(flushed.into_iter().flatten()) {
+            allowed.splice(..older, [content]);
+        }
     }
 
+    /// Uploads what was changed so far, and stores a manifest, while changes go on.
     fn flush(&mut self, fails: bool) {
-        let (mark, model) = (self.disk.mark(), self.model.clone());
-        let before: Vec<usize> = self.allowed.iter().map(Vec::len).collect();
-        while self.upload(mark, fails) {}
-        assert!(self.disk.is_uploaded(mark));
-        if self.disk.is_stored() || self.store(fails) {
-            for ((allowed, model), before) in self.allowed.iter_mut().zip(model).zip(before) {
-                allowed.splice(..before, [model]);
+        self.end_store(fails);
+        let mark = self.disk.mark();
+        let flushed = self.model.iter().copied().zip(self.allowed.iter().map(Vec::len)).collect();
+        while !self.disk.is_uploaded(mark) {
+            while self.begin_upload(mark) {}
+            if self.random.u8(0..4) == 0 {
+                self.change();
+                self.check_read();
             }
+            self.end_upload(fails);
+        }
+        self.begin_store(Some(flushed));
+        while fails && self.random.bool() {
+            self.step();
+        }
+        self.end_store(fails);
+    }
+
+    /// Anything that a host does beside a manifest that is being stored.
+    fn step(&mut self) {
+        match self.random.u8(0..6) {
+            0 => _ = self.begin_upload(u64::MAX),
+            1 if !self.uploads.is_empty() => self.end_upload(true),
+            2 | 3 => self.change(),
+            _ => self.check_read(),
         }
     }
 
     /// The host dies, and the next one reads the whole disk and removes what was left.
     fn crash(&mut self, writer: u128) {
         let stored = Manifest::decode(&self.manifest).expect("a manifest");
+        self.uploads.clear();
+        self.storing = None;
         self.disk = open(&stored, writer);
         let now = self.disk.stored().clone();
         self.manifest = now.encode();
@@ -150,23 +206,21 @@ impl World {
 
 #[test]
 fn what_was_flushed_survives_whatever_fails() {
-    for seed in 0..12 {
+    for seed in 0..24 {
         let mut world = World::new(seed);
         for writer in 2..5 {
-            for _ in 0..25 {
-                match world.random.u8(0..10) {
+            for _ in 0..40 {
+                match world.random.u8(0..8) {
                     0 => world.flush(true),
-                    1 => _ = world.upload(u64::MAX, true),
-                    2 => _ = world.store(true),
-                    3..6 => world.check_read(),
-                    _ => world.change(),
+                    1 => world.begin_store(None),
+                    2 => world.end_store(true),
+                    _ => world.step(),
                 }
                 let memory: usize = world.disk.staged.values().map(Staged::memory).sum();
                 assert_eq!(memory, world.disk.memory());
             }
             if world.random.bool() {
                 world.flush(false);
-                assert!(world.disk.is_stored());
             }
             world.crash(writer);
         }
@@ -228,6 +282,34 @@ fn the_base_is_read_only_if_a_part_keeps_bytes_of_it() {
     let upload = disk.upload(u64::MAX).expect("a part");
     assert_eq!(upload.base, None, "all was changed");
     assert_eq!(upload.object.number, 2);
+}
+
+#[test]
+fn an_upload_of_a_part_that_was_zeroed_meanwhile_is_not_needed() {
+    let mut disk = disk();
+    disk.write(0, &[1; UNIT as usize]);
+    let upload = disk.upload(u64::MAX).expect("a part");
+    assert!(disk.upload_failed(&upload));
+    let upload = disk.upload(u64::MAX).expect("it waits again");
+    disk.zero(0..PART, false);
+    assert!(!disk.upload_failed(&upload));
+    let numbers: Vec<u32> = settle(&mut disk).into_iter().map(|object| object.number).collect();
+    assert_eq!(numbers, [0, 1], "they may have been made");
+    assert_eq!(disk.stored().objects(), 0);
+}
+
+#[test]
+fn nothing_changes_nothing() {
+    let mut disk = disk();
+    disk.write(UNIT, &[1; 2 * UNIT as usize]);
+    let memory = disk.memory();
+    for at in [UNIT, 2 * UNIT, PART, 3 * PART] {
+        disk.write(at, &[]);
+        disk.zero(at..at, false);
+    }
+    let mut out = [0; 2 * UNIT as usize];
+    assert_eq!(disk.read(UNIT, &mut out), []);
+    assert!(out == [1; 2 * UNIT as usize] && disk.memory() == memory);
 }
 
 #[test]
