@@ -26,7 +26,7 @@ pub(crate) struct ObjectArgs {
 enum ObjectCommand {
     /// Make a disk, all zeros, where there is none
     Create {
-        /// Where
+        /// The disk, such as s3://bucket/disks/vm
         #[arg(value_name = "TARGET")]
         target: String,
         /// The size of the disk, such as 20G: a multiple of 4096 bytes, at most 16T
@@ -35,7 +35,7 @@ enum ObjectCommand {
     },
     /// Show what the manifest of a disk says
     Show {
-        /// Where
+        /// The disk, such as s3://bucket/disks/vm
         #[arg(value_name = "TARGET")]
         target: String,
         /// Print one JSON object

@@ -60,12 +60,17 @@ struct Server {
 impl Server {
     /// Serves the disk under this prefix as `disk`.
     fn start(bucket: &Bucket, prefix: &str, more: &[&str]) -> Server {
+        Server::start_with(&format!("s3://bucket/{prefix}"), more, |command| bucket.environment(command))
+    }
+
+    /// Serves this target as `disk`.
+    fn start_with(target: &str, more: &[&str], environment: impl FnOnce(&mut Command)) -> Server {
         let folder = Folder::new();
-        let (listen, disk) = (format!("unix:{}", folder.text("socket")), format!("disk=s3://bucket/{prefix}"));
+        let (listen, disk) = (format!("unix:{}", folder.text("socket")), format!("disk={target}"));
         let mut arguments = vec!["--memory", "2M", &disk];
         arguments.extend(more);
         let mut command = nigh(&["--listen", &listen], &arguments);
-        bucket.environment(&mut command);
+        environment(&mut command);
         let log = std::fs::File::create(folder.path("log")).unwrap();
         let process = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut server = Server { process, folder };
@@ -421,6 +426,50 @@ fn killed_servers_keep_what_was_flushed() {
     let named = stored(&bucket, "disk").0.objects();
     until("what the killed ones left is deleted", || bucket.parts("disk").len() == named);
     drop(server);
+}
+
+/// A store that others made, by `NIGH_OBJECT_TARGET=az://CONTAINER/NEW-PREFIX` and what its client needs in the environment:
+/// written, replaced, taken over and read again. The disk stays there.
+#[test]
+fn a_store_of_others_keeps_a_disk() {
+    let Ok(target) = std::env::var("NIGH_OBJECT_TARGET") else {
+        println!("skipped: a_store_of_others_keeps_a_disk: NIGH_OBJECT_TARGET names no store");
+        return;
+    };
+    let mut made = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    let made = made.args(["object", "create", &target, "--size", &SIZE.to_string()]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let start = |more: &str| Server::start_with(&format!("{target}{more}"), &[], |_| ());
+    let first = start("");
+    let mut client = first.client();
+    let data: Vec<u8> = (0..SIZE).map(|at| (at / 4096) as u8).collect();
+    for (at, piece) in (0..).step_by(1 << 20).zip(data.chunks(1 << 20)) {
+        write(&mut client, at, piece).unwrap();
+    }
+    flush(&mut client).unwrap();
+    for round in 1..5 {
+        write(&mut client, 4096, &[round; 4096]).unwrap();
+        flush(&mut client).unwrap();
+    }
+    let second = start("");
+    let mut new = second.client();
+    assert_eq!(read(&mut new, 0, 12288).unwrap(), [[0; 4096], [4; 4096], [2; 4096]].concat());
+    write(&mut new, 0, &[9; 4096]).unwrap();
+    flush(&mut new).unwrap();
+    write(&mut client, 0, &[8; 4096]).unwrap();
+    assert!(flush(&mut client).unwrap_err().contains("EIO"));
+    drop((client, new));
+    let log = first.log();
+    assert!(log.contains("another writer opened the disk"), "{log}");
+    first.end(Signal::TERM);
+    assert!(second.end(Signal::TERM));
+    let third = start(",read-only");
+    let mut reader = third.client();
+    assert_eq!(read(&mut reader, 0, 8192).unwrap(), [[9; 4096], [4; 4096]].concat());
+    for (at, piece) in (0..).step_by(1 << 20).zip(data.chunks(1 << 20)).skip(1) {
+        assert!(read(&mut reader, at, piece.len()).unwrap() == piece, "at {at}");
+    }
+    assert!(!log.contains("objects are left") && !log.contains("cannot list"), "{log}");
 }
 
 /// In the sandbox, of which the log tells at the start.
