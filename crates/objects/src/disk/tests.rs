@@ -19,9 +19,10 @@ struct World {
     manifest: Vec<u8>,
     /// Uploads under way.
     uploads: Vec<Upload>,
-    /// The manifest that is being stored, and what was flushed by then: by unit, its content, and how many of the allowed ones
-    /// are older.
-    storing: Option<(Manifest, Option<Vec<(u8, usize)>>)>,
+    /// The manifest that is being stored.
+    storing: Option<Manifest>,
+    /// What it makes last, if it is for a flush: by unit, its content, and how many of the allowed ones are older.
+    flushed: Vec<(u8, usize)>,
 }
 
 fn open(manifest: &Manifest, writer: u128) -> Disk {
@@ -41,6 +42,7 @@ impl World {
             allowed: vec![vec![0]; UNITS],
             uploads: Vec::new(),
             storing: None,
+            flushed: Vec::new(),
         }
     }
 
@@ -126,16 +128,17 @@ impl World {
         }
     }
 
-    /// Begins to store a manifest. With `flushed`, what it makes last is known.
-    fn begin_store(&mut self, flushed: Option<Vec<(u8, usize)>>) {
+    /// Begins to store a manifest, as a host does when many objects were replaced.
+    fn begin_store(&mut self) {
         if self.storing.is_none() {
-            self.storing = Some((self.disk.manifest(), flushed));
+            self.storing = Some(self.disk.manifest());
         }
     }
 
     /// Ends it; of those that fail, some are stored.
     fn end_store(&mut self, fails: bool) {
-        let Some((manifest, flushed)) = self.storing.take() else { return };
+        let Some(manifest) = self.storing.take() else { return };
+        let flushed = std::mem::take(&mut self.flushed);
         let fails = fails && self.random.bool();
         if !fails || self.random.bool() {
             self.manifest = manifest.encode();
@@ -147,7 +150,7 @@ impl World {
             // It may not have been made.
             self.objects.remove(&object);
         }
-        for (allowed, (content, older)) in self.allowed.iter_mut().zip(flushed.into_iter().flatten()) {
+        for (allowed, (content, older)) in self.allowed.iter_mut().zip(flushed) {
             allowed.splice(..older, [content]);
         }
     }
@@ -156,7 +159,7 @@ impl World {
     fn flush(&mut self, fails: bool) {
         self.end_store(fails);
         let mark = self.disk.mark();
-        let flushed = self.model.iter().copied().zip(self.allowed.iter().map(Vec::len)).collect();
+        self.flushed = self.model.iter().copied().zip(self.allowed.iter().map(Vec::len)).collect();
         while !self.disk.is_uploaded(mark) {
             while self.begin_upload(mark) {}
             if self.random.u8(0..4) == 0 {
@@ -165,7 +168,7 @@ impl World {
             }
             self.end_upload(fails);
         }
-        self.begin_store(Some(flushed));
+        self.begin_store();
         while fails && self.random.bool() {
             self.step();
         }
@@ -212,7 +215,7 @@ fn what_was_flushed_survives_whatever_fails() {
             for _ in 0..40 {
                 match world.random.u8(0..8) {
                     0 => world.flush(true),
-                    1 => world.begin_store(None),
+                    1 => world.begin_store(),
                     2 => world.end_store(true),
                     _ => world.step(),
                 }
