@@ -3,11 +3,15 @@
 //! A client reads blocks of 64 MiB that are scattered over a disk, half of its reads in a quarter of them, one after the
 //! other.
 
+mod alternatives;
 mod cost;
+mod hosts;
 mod remote;
+mod traces;
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -32,23 +36,48 @@ const LEVEL_MIB: u64 = 64;
 const BLOCK: u64 = 4096;
 /// Blocks that are read: as many as the level holds.
 const BLOCKS: usize = (LEVEL_MIB << 20) as usize / BLOCK as usize;
-/// Of these, the ones that half of the reads are of.
-const HOT: usize = BLOCKS / 4;
 const READS: usize = 30_000;
 /// How far live and simulated may lie apart.
 const WITHIN: f64 = 0.2;
 /// Of the time of the devices, after a restart.
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn reads() -> Vec<Request> {
+/// `count` reads of so many blocks, scattered over `medium` bytes, half of them in a quarter of the blocks.
+fn reads(medium: u64, blocks: usize, count: usize) -> Vec<Request> {
     let mut random = Rng::with_seed(1);
-    let mut places: Vec<u64> = (0..MEDIUM / BLOCK / 16).map(|at| at * 16 * BLOCK).collect();
+    let mut places: Vec<u64> = (0..medium / BLOCK / 16).map(|at| at * 16 * BLOCK).collect();
     random.shuffle(&mut places);
     let mut read = |_| {
-        let most = if random.bool() { HOT } else { BLOCKS };
+        let most = if random.bool() { blocks / 4 } else { blocks };
         Request { offset: places[random.usize(..most)], length: BLOCK as u32, ..Request::default() }
     };
-    (0..READS).map(&mut read).collect()
+    (0..count).map(&mut read).collect()
+}
+
+/// Makes the requests of a server, one after the other, until the time is up; returns how many, and how long they took.
+fn read<'a>(
+    socket: &Path,
+    requests: impl Iterator<Item = &'a Request>,
+    most: Duration,
+) -> anyhow::Result<(usize, Duration)> {
+    let mut client = Client::connect(UnixStream::connect(socket)?, "", &[])?;
+    let begun = Instant::now();
+    let mut done = 0;
+    for request in requests.take_while(|_| begun.elapsed() < most) {
+        let bytes = client.read(request.offset, request.length as usize)?;
+        ensure!(bytes.len() == request.length as usize, "a short reply");
+        done += 1;
+    }
+    let took = begun.elapsed();
+    client.disconnect()?;
+    Ok((done, took))
+}
+
+fn write_trace(path: &Path, requests: &[Request]) -> anyhow::Result<()> {
+    let mut writer = Writer::create(path, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None })?;
+    writer.push(requests)?;
+    writer.finish()?;
+    Ok(())
 }
 
 /// What a run took.
@@ -102,16 +131,8 @@ impl Place {
         requests: impl Iterator<Item = &'a Request>,
         most: Duration,
     ) -> anyhow::Result<(usize, Run)> {
-        let mut client = Client::connect(UnixStream::connect(&server.socket)?, "", &[])?;
-        let begun = Instant::now();
-        let mut done = 0;
-        for request in requests.take_while(|_| begun.elapsed() < most) {
-            let bytes = client.read(request.offset, request.length as usize)?;
-            ensure!(bytes.len() == request.length as usize, "a short reply");
-            done += 1;
-        }
-        let seconds = begun.elapsed().as_secs_f64() * SPEED as f64;
-        client.disconnect()?;
+        let (done, took) = read(&server.socket, requests, most)?;
+        let seconds = took.as_secs_f64() * SPEED as f64;
         let disk = &self.status()?.exports[0].disk;
         Ok((done, Run { seconds, disk: disk.device_read_bytes / BLOCK, level: disk.level_hits }))
     }
@@ -131,6 +152,16 @@ fn simulated(trace: &Path, with_level: bool) -> anyhow::Result<Run> {
     Ok(Run { seconds, disk: count(&row["device_read_bytes"])? / BLOCK, level: count(&row["level_1_hits"])? })
 }
 
+/// A process that has nothing to lose, and may have ended.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
@@ -138,13 +169,28 @@ pub(crate) enum Part {
     Flash,
     /// Hits while blocks are demoted, and retrieves of a level server.
     Cost,
+    /// A level on another host, live in network namespaces beside simulated.
+    Hosts,
+    /// A level in a file beside memory alone and nbdkit's cache filter on the same file system.
+    Alternatives,
+    /// Schemes of two and three levels on recorded traces.
+    Traces,
 }
 
 pub(crate) fn run(parts: &[Part], rounds: usize, how_long: Duration) -> anyhow::Result<()> {
     if parts.contains(&Part::Cost) {
         cost::run(rounds, how_long)?;
     }
-    if parts.contains(&Part::Flash) { flash() } else { Ok(()) }
+    if parts.contains(&Part::Flash) {
+        flash()?;
+    }
+    if parts.contains(&Part::Hosts) {
+        hosts::run()?;
+    }
+    if parts.contains(&Part::Alternatives) {
+        alternatives::run()?;
+    }
+    if parts.contains(&Part::Traces) { traces::run() } else { Ok(()) }
 }
 
 fn flash() -> anyhow::Result<()> {
@@ -153,7 +199,7 @@ fn flash() -> anyhow::Result<()> {
          fast live); load {}",
         load()
     );
-    let requests = reads();
+    let requests = reads(MEDIUM, BLOCKS, READS);
     compare(&requests)?;
     restart(&requests)
 }
@@ -161,9 +207,7 @@ fn flash() -> anyhow::Result<()> {
 fn compare(requests: &[Request]) -> anyhow::Result<()> {
     let place = Place::new()?;
     let trace = place.path("reads.csv");
-    let mut writer = Writer::create(&trace, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None })?;
-    writer.push(requests)?;
-    writer.finish()?;
+    write_trace(&trace, requests)?;
     println!();
     println!("{:16}{:>30}{:>30}", "", "live", "simulated");
     let head = format!("{:>10}{:>10}{:>10}", "s", "of disk", "of level");
@@ -223,7 +267,7 @@ mod tests {
     /// The table in the README is of these requests.
     #[test]
     fn reads_are_the_same_on_every_run() {
-        let requests = reads();
+        let requests = reads(MEDIUM, BLOCKS, READS);
         let mut places: Vec<u64> = requests.iter().map(|request| request.offset).collect();
         places.sort_unstable();
         places.dedup();

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -11,14 +11,15 @@ use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Reply, Request, Result as O
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 
+use super::Killed;
 use crate::measure::nigh;
 use crate::peers::on_servers_processor;
 
 const BLOCK: usize = 4096;
 
-/// A running `nigh level`, killed when dropped.
+/// A running `nigh level`.
 pub(super) struct LevelProcess {
-    process: Child,
+    _process: Killed,
     pub(super) port: u16,
     clock: ClockId,
 }
@@ -31,7 +32,7 @@ impl LevelProcess {
         let mut process = command.stdin(Stdio::null()).spawn().context("starting nigh level")?;
         let clock = clock_getcpuclockid(Pid::from_raw(process.id() as i32))?;
         let stderr = process.stderr.take().context("its log")?;
-        let mut level = LevelProcess { process, port: 0, clock };
+        let mut level = LevelProcess { _process: Killed(process), port: 0, clock };
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let line = lines.find(|line| line.contains("listening on")).context("nigh level does not listen")?;
         level.port = line.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("its port")?;
@@ -48,14 +49,6 @@ impl LevelProcess {
     /// User and system time of all its threads so far.
     pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
         Ok(self.clock.now()?.into())
-    }
-}
-
-impl Drop for LevelProcess {
-    fn drop(&mut self) {
-        // It has nothing to lose, and may have ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -30,7 +30,8 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
         tracing::info!("metrics on {address}");
     }
     tracing::info!("a level of {}", human_bytes(memory));
-    tracing::info!("listening on {}", lender.listen(&address, args.insecure_tcp)?);
+    let address = lender.listen(&address, args.insecure_tcp)?;
+    tracing::info!("listening on {address}");
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;

@@ -474,6 +474,21 @@ fn what_a_level_server_does_can_be_seen() {
     server.end();
 }
 
+/// What it does is not part of what it logs.
+#[test]
+fn a_level_listens_whatever_it_logs() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for log in ["error", "debug"] {
+        let address = format!("tcp:127.0.0.1:{port}");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["level", "--listen", &address, "--memory", "16M", "--log", log]).stderr(Stdio::null());
+        let mut level = command.spawn().unwrap();
+        until("it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        level.kill().unwrap();
+        level.wait().unwrap();
+    }
+}
+
 /// With `--level-wait`, the start waits for a level that comes late, ends when its time is over, and can be interrupted.
 #[test]
 fn a_level_is_waited_for() {

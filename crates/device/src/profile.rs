@@ -18,6 +18,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("hdd-7200", include_str!("../profiles/hdd-7200.toml")),
     ("ssd-sata", include_str!("../profiles/ssd-sata.toml")),
     ("ssd-nvme", include_str!("../profiles/ssd-nvme.toml")),
+    ("net-memory", include_str!("../profiles/net-memory.toml")),
     ("net-volume", include_str!("../profiles/net-volume.toml")),
     ("object-store", include_str!("../profiles/object-store.toml")),
 ];

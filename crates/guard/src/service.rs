@@ -87,7 +87,8 @@ impl Service<'_> {
         let local = self.state.map(|state| bind(state).map_err(failed(state.join(SOCKET).display().to_string())));
         let bind = |address: SocketAddr| {
             let listener = TcpListener::bind(address)?;
-            tracing::info!(address = %listener.local_addr()?, "metrics");
+            let address = listener.local_addr()?;
+            tracing::info!(%address, "metrics");
             Ok(listener)
         };
         let tcp = self.metrics.map(|address| bind(address).map_err(failed(address.to_string())));
