@@ -4,6 +4,7 @@
 //! other.
 
 mod alternatives;
+mod clients;
 mod cost;
 mod hosts;
 mod remote;
@@ -171,6 +172,8 @@ pub(crate) enum Part {
     Cost,
     /// A level on another host, live in network namespaces beside simulated.
     Hosts,
+    /// Seven caches above one level server: what each has of its memory.
+    Clients,
     /// A level in a file beside memory alone and nbdkit's cache filter on the same file system.
     Alternatives,
     /// Schemes of two and three levels on recorded traces.
@@ -186,6 +189,9 @@ pub(crate) fn run(parts: &[Part], rounds: usize, how_long: Duration) -> anyhow::
     }
     if parts.contains(&Part::Hosts) {
         hosts::run()?;
+    }
+    if parts.contains(&Part::Clients) {
+        clients::run()?;
     }
     if parts.contains(&Part::Alternatives) {
         alternatives::run()?;

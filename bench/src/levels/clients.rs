@@ -1,0 +1,124 @@
+//! Seven caches above one level server: what each has of its memory.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use fastrand::Rng;
+use nigh_server::{ControlClient, LenderStatistics};
+
+use super::{BLOCK, Killed};
+use crate::measure::{load, nigh};
+use crate::peers::Peer;
+
+/// What each reads, in MiB.
+const SETS: [u64; 7] = [2, 3, 4, 5, 6, 7, 8];
+const MEMORY: &str = "1M";
+/// Of all of them.
+const LEVEL: &str = "16M";
+/// Of each: as much as it could ever have.
+const LEVEL_EACH: &str = "16M";
+const HOME: &str = "2ms";
+/// Each has its sets for so long: all are alike, then the last one is idle, then its place is another.
+const WARM: Duration = Duration::from_secs(20);
+
+/// A cache with its client.
+struct Cache {
+    name: String,
+    peer: Peer,
+    control: std::path::PathBuf,
+    blocks: u64,
+}
+
+impl Cache {
+    fn start(folder: &Path, level: &str, mib: u64, number: usize) -> anyhow::Result<Cache> {
+        let name = format!("client{number}");
+        let (socket, control) = (folder.join(format!("{name}.socket")), folder.join(format!("{name}.control")));
+        let mut serve = nigh()?;
+        serve.args(["serve", "--memory", MEMORY, "--policy", "lru", "--shards", "1", "--log", "error"]);
+        serve.args(["--level", &format!("{level}:{LEVEL_EACH}"), "--level-name", &name, "--level-required"]);
+        serve.arg(format!("=delay:{HOME}:memory:{mib}M")).arg("--control").arg(&control);
+        serve.arg("--listen").arg(format!("unix:{}", socket.display()));
+        let peer = Peer::unpinned(&mut serve, &socket)?;
+        Ok(Cache { name, peer, control, blocks: (mib << 20) / BLOCK })
+    }
+
+    /// Reads blocks of its set at random for a while, one at a time.
+    fn read_for(&self, how_long: Duration) -> anyhow::Result<()> {
+        let stream = std::os::unix::net::UnixStream::connect(&self.peer.socket)?;
+        let mut client = nigh_nbd::client::Client::connect(stream, "", &[])?;
+        let (begun, mut random) = (Instant::now(), Rng::with_seed(self.blocks));
+        while begun.elapsed() < how_long {
+            client.read(random.u64(..self.blocks) * BLOCK, BLOCK as usize)?;
+        }
+        client.disconnect()?;
+        Ok(())
+    }
+
+    /// Reads so far, and of these, hits in memory and in the level.
+    fn counts(&self) -> anyhow::Result<[u64; 3]> {
+        let status = ControlClient::connect(&self.control)?.status()?;
+        let disk = &status.exports[0].disk;
+        Ok([disk.hits + disk.joined + disk.misses, disk.hits + disk.joined, disk.level_hits])
+    }
+}
+
+fn lender(control: &Path) -> anyhow::Result<LenderStatistics> {
+    let mut ctl = nigh()?;
+    ctl.args(["ctl", "status", "--json", "--control"]).arg(control);
+    Ok(serde_json::from_str(&crate::measure::run(&mut ctl)?.stdout)?)
+}
+
+pub(super) fn run() -> anyhow::Result<()> {
+    println!(
+        "{} caches of {MEMORY} above {LEVEL} of one `nigh level`; each reads blocks at random, of sets of {SETS:?} MiB; homes of {HOME}; load {}",
+        SETS.len(),
+        load()
+    );
+    let folder = tempfile::tempdir()?;
+    let control = folder.path().join("level.control");
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut level = nigh()?;
+    level.args(["level", "--listen", &format!("tcp:127.0.0.1:{port}"), "--memory", LEVEL, "--log", "error"]);
+    let _level = Killed(level.arg("--control").arg(&control).spawn().context("nigh level")?);
+    let begun = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        ensure!(begun.elapsed() < Duration::from_secs(10), "nigh level does not listen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let address = format!("tcp:127.0.0.1:{port}");
+    let caches: Vec<Cache> = SETS
+        .iter()
+        .enumerate()
+        .map(|(number, &mib)| Cache::start(folder.path(), &address, mib, number))
+        .collect::<anyhow::Result<_>>()?;
+    for (title, active) in [("all read", SETS.len()), ("the last two are idle", SETS.len() - 2)] {
+        let before: Vec<[u64; 3]> = caches.iter().map(Cache::counts).collect::<anyhow::Result<_>>()?;
+        std::thread::scope(|scope| {
+            let work = |cache| scope.spawn(move || Cache::read_for(cache, WARM));
+            let working: Vec<_> = caches[..active].iter().map(work).collect();
+            working.into_iter().try_for_each(|client| client.join().expect("a client does not panic"))
+        })?;
+        let lender = lender(&control)?;
+        println!("\n{title}, {} s", WARM.as_secs());
+        println!(
+            "{:12}{:>10}{:>12}{:>14}{:>14}{:>12}",
+            "", "set, MiB", "level, MiB", "of the set, %", "in memory, %", "level, %"
+        );
+        for ((cache, &mib), before) in caches.iter().zip(&SETS).zip(before) {
+            let used =
+                lender.clients.iter().find(|client| client.name == cache.name).map_or(0, |client| client.used_bytes);
+            let now = cache.counts()?;
+            let reads = (now[0] - before[0]).max(1) as f64 / 100.0;
+            println!(
+                "{:12}{mib:>10}{:>12.2}{:>14.1}{:>14.1}{:>12.1}",
+                cache.name,
+                used as f64 / f64::from(1 << 20),
+                used as f64 * 100.0 / (mib << 20) as f64,
+                (now[1] - before[1]) as f64 / reads,
+                (now[2] - before[2]) as f64 / reads
+            );
+        }
+    }
+    caches.into_iter().try_for_each(|cache| cache.peer.end())
+}
