@@ -58,8 +58,9 @@ impl Manifest {
     /// That of a disk of this many bytes, all zeros. Returns none for a size that no disk has.
     pub fn new(disk: u128, bytes: u64) -> Option<Manifest> {
         let fits = bytes > 0 && bytes <= SIZE_MAX && bytes.is_multiple_of(UNIT);
-        let parts = vec![0; bytes.div_ceil(PART) as usize];
-        fits.then_some(Manifest { disk, bytes, epoch: 0, writer: 0, revision: 0, changed: 0, parts })
+        // Only then: a size that somebody made up may be more than there is memory for.
+        let parts = fits.then(|| vec![0; bytes.div_ceil(PART) as usize])?;
+        Some(Manifest { disk, bytes, epoch: 0, writer: 0, revision: 0, changed: 0, parts })
     }
 
     /// The same disk, with `writer` as the only one that may change it. None after 2^32 epochs or 2^62 revisions.
@@ -233,6 +234,7 @@ mod tests {
         assert_eq!(Manifest::new(0, 0), None);
         assert_eq!(Manifest::new(0, SIZE_MAX + UNIT), None);
         assert_eq!(Manifest::new(0, UNIT + 512), None);
+        assert_eq!(Manifest::new(0, 1 << 63), None, "without memory for its parts");
     }
 
     #[test]
