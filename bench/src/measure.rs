@@ -1,6 +1,6 @@
 //! What a child process used.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
@@ -27,6 +27,15 @@ fn children_cpu_s() -> anyhow::Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+/// A trace beside the repository; says so if it is not there.
+pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces").join(name);
+    if !path.exists() {
+        println!("skipped: {name}: it is not in ../shared/traces");
+    }
+    path.exists().then_some(path)
 }
 
 /// The middle one, or the mean of the two in the middle.

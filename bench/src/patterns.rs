@@ -3,12 +3,12 @@
 //!
 //! The results depend on the traces only, not on the machine. Traces that are missing are skipped by name.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::measure;
+use crate::measure::{self, recorded};
 
 /// The recorded programs, and which identity of the code `nigh patterns` chooses for each.
 const PROGRAMS: [(&str, &str); 3] = [("sqlite", "pc8"), ("gcc_build", "pc5"), ("grep_loop", "pc5")];
@@ -42,14 +42,13 @@ struct Row {
 }
 
 pub(crate) fn run() -> anyhow::Result<()> {
-    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
     let folder = tempfile::tempdir()?;
     let placed = folder.path().join("placed.csv");
     let (mut ratios, mut reads, mut seconds) = (Vec::new(), Vec::new(), DEVICES.map(|_| Vec::new()));
     // OPT does not run on a modelled device, where the order of requests is not known in advance.
     let timed = &POLICIES[..=AOIO];
     for (program, stream) in PROGRAMS {
-        let Some(trace) = found(&traces, &format!("pc/{program}.csv.gz")) else { continue };
+        let Some(trace) = recorded(&format!("pc/{program}.csv.gz")) else { continue };
         let replayed = simulated(&trace, SIZES, &POLICIES, &["--stream", stream, "--ops", "reads", "--collapse"])?;
         ratios.extend(rows(program, &replayed, |result| Some(100.0 * result["hit_ratio"].as_f64()?))?);
         let mut layout = measure::nigh()?;
@@ -74,20 +73,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut dissertation = Vec::new();
     let policies = ["lru", "ubm", "lirs:ghosts=unlimited", "opt"];
     for (name, sizes) in DISSERTATION {
-        let Some(trace) = found(&traces, &format!("lirs/{name}.trace.gz")) else { continue };
+        let Some(trace) = recorded(&format!("lirs/{name}.trace.gz")) else { continue };
         let replayed = simulated(&trace, sizes, &policies, &[])?;
         dissertation.extend(rows(name, &replayed, |result| Some(100.0 * result["hit_ratio"].as_f64()?))?);
     }
     table("Hit ratio in %, traces of the dissertation", &dissertation, &policies, 2);
     Ok(())
-}
-
-fn found(traces: &Path, name: &str) -> Option<PathBuf> {
-    let path = traces.join(name);
-    if !path.exists() {
-        println!("skipped: {name}: it is not in ../shared/traces");
-    }
-    path.exists().then_some(path)
 }
 
 /// The results of `nigh sim`: for each policy, one for each size.

@@ -1,11 +1,13 @@
-//! What a user would do instead of a level: more of nothing, or nbdkit's cache filter in a file of the same file system.
+//! A level in a file beside what a user would do instead: memory alone, or nbdkit's cache filter on the same file system.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nigh_trace::Request;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::{Killed, read, reads};
 use crate::measure::{load, nigh};
@@ -28,11 +30,12 @@ fn home(folder: &Path) -> anyhow::Result<Killed> {
     let mut home = Command::new("nbdkit");
     home.arg("--foreground").arg("--unix").arg(&socket).args(["--filter=stats", "--filter=delay", "file"]).arg(&disk);
     home.arg(format!("delay-read={HOME}")).arg(format!("statsfile={}", folder.join("stats").display()));
-    let process = home.spawn().context("nbdkit")?;
+    let mut home = Killed(home.spawn().context("nbdkit")?);
     while !socket.exists() {
+        ensure!(home.0.try_wait()?.is_none(), "nbdkit does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(Killed(process))
+    Ok(home)
 }
 
 /// Seconds, and the reads of the home.
@@ -43,7 +46,7 @@ fn run_one(folder: &Path, requests: &[Request], server: &mut Command) -> anyhow:
     let server = Peer::unpinned(server, &socket)?;
     let (_, took) = read(&socket, requests.iter(), Duration::MAX)?;
     server.end()?;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(home.0.id() as i32), nix::sys::signal::Signal::SIGTERM)?;
+    kill(Pid::from_raw(home.0.id() as i32), Signal::SIGTERM)?;
     home.0.wait()?;
     let stats = std::fs::read_to_string(folder.join("stats")).context("what nbdkit counted")?;
     let reads = stats.lines().find_map(|line| line.strip_prefix("read: ")?.split_whitespace().next()?.parse().ok());

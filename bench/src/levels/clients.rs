@@ -1,14 +1,16 @@
 //! Seven caches above one level server: what each has of its memory.
 
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
 use fastrand::Rng;
+use nigh_nbd::client::Client;
 use nigh_server::{ControlClient, LenderStatistics};
 
-use super::{BLOCK, Killed};
-use crate::measure::{load, nigh};
+use super::BLOCK;
+use super::remote::LevelProcess;
+use crate::measure::{self, load, nigh};
 use crate::peers::Peer;
 
 /// What each reads, in MiB.
@@ -19,14 +21,14 @@ const LEVEL: &str = "16M";
 /// Of each: as much as it could ever have.
 const LEVEL_EACH: &str = "16M";
 const HOME: &str = "2ms";
-/// Each has its sets for so long: all are alike, then the last one is idle, then its place is another.
-const WARM: Duration = Duration::from_secs(20);
+/// How long they read in each of two rounds.
+const ROUND: Duration = Duration::from_secs(20);
 
 /// A cache with its client.
 struct Cache {
     name: String,
     peer: Peer,
-    control: std::path::PathBuf,
+    control: PathBuf,
     blocks: u64,
 }
 
@@ -45,8 +47,7 @@ impl Cache {
 
     /// Reads blocks of its set at random for a while, one at a time.
     fn read_for(&self, how_long: Duration) -> anyhow::Result<()> {
-        let stream = std::os::unix::net::UnixStream::connect(&self.peer.socket)?;
-        let mut client = nigh_nbd::client::Client::connect(stream, "", &[])?;
+        let mut client = Client::connect(UnixStream::connect(&self.peer.socket)?, "", &[])?;
         let (begun, mut random) = (Instant::now(), Rng::with_seed(self.blocks));
         while begun.elapsed() < how_long {
             client.read(random.u64(..self.blocks) * BLOCK, BLOCK as usize)?;
@@ -66,7 +67,7 @@ impl Cache {
 fn lender(control: &Path) -> anyhow::Result<LenderStatistics> {
     let mut ctl = nigh()?;
     ctl.args(["ctl", "status", "--json", "--control"]).arg(control);
-    Ok(serde_json::from_str(&crate::measure::run(&mut ctl)?.stdout)?)
+    Ok(serde_json::from_str(&measure::run(&mut ctl)?.stdout)?)
 }
 
 pub(super) fn run() -> anyhow::Result<()> {
@@ -77,16 +78,8 @@ pub(super) fn run() -> anyhow::Result<()> {
     );
     let folder = tempfile::tempdir()?;
     let control = folder.path().join("level.control");
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let mut level = nigh()?;
-    level.args(["level", "--listen", &format!("tcp:127.0.0.1:{port}"), "--memory", LEVEL, "--log", "error"]);
-    let _level = Killed(level.arg("--control").arg(&control).spawn().context("nigh level")?);
-    let begun = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        ensure!(begun.elapsed() < Duration::from_secs(10), "nigh level does not listen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let address = format!("tcp:127.0.0.1:{port}");
+    let level = LevelProcess::start_with(LEVEL, |command| _ = command.arg("--control").arg(&control))?;
+    let address = format!("tcp:127.0.0.1:{}", level.port);
     let caches: Vec<Cache> = SETS
         .iter()
         .enumerate()
@@ -95,12 +88,12 @@ pub(super) fn run() -> anyhow::Result<()> {
     for (title, active) in [("all read", SETS.len()), ("the last two are idle", SETS.len() - 2)] {
         let before: Vec<[u64; 3]> = caches.iter().map(Cache::counts).collect::<anyhow::Result<_>>()?;
         std::thread::scope(|scope| {
-            let work = |cache| scope.spawn(move || Cache::read_for(cache, WARM));
+            let work = |cache| scope.spawn(move || Cache::read_for(cache, ROUND));
             let working: Vec<_> = caches[..active].iter().map(work).collect();
             working.into_iter().try_for_each(|client| client.join().expect("a client does not panic"))
         })?;
         let lender = lender(&control)?;
-        println!("\n{title}, {} s", WARM.as_secs());
+        println!("\n{title}, {} s", ROUND.as_secs());
         println!(
             "{:12}{:>10}{:>12}{:>14}{:>14}{:>12}",
             "", "set, MiB", "level, MiB", "of the set, %", "in memory, %", "level, %"

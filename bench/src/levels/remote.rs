@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -27,8 +27,14 @@ pub(super) struct LevelProcess {
 impl LevelProcess {
     /// Starts it where the calling thread runs.
     pub(super) fn start(memory: &str) -> anyhow::Result<LevelProcess> {
+        LevelProcess::start_with(memory, |_| ())
+    }
+
+    /// As `start`, with more arguments.
+    pub(super) fn start_with(memory: &str, more: impl FnOnce(&mut Command)) -> anyhow::Result<LevelProcess> {
         let mut command = nigh()?;
         command.args(["level", "--listen", "tcp:127.0.0.1:0", "--memory", memory]).stderr(Stdio::piped());
+        more(&mut command);
         let mut process = command.stdin(Stdio::null()).spawn().context("starting nigh level")?;
         let clock = clock_getcpuclockid(Pid::from_raw(process.id() as i32))?;
         let stderr = process.stderr.take().context("its log")?;

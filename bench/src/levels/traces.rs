@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::measure::{self, nigh};
+use crate::measure::{self, nigh, recorded};
 
 /// Below the folder of traces.
 const TRACES: [(&str, &str); 6] = [
@@ -74,15 +74,7 @@ fn rows(trace: &Path, hierarchy: &Hierarchy) -> anyhow::Result<Vec<Row>> {
 }
 
 pub(super) fn run() -> anyhow::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
-    let there = |(name, path): &(&'static str, &str)| {
-        let path = folder.join(path);
-        if !path.is_file() {
-            println!("skipped: there is no {}", path.display());
-        }
-        path.is_file().then_some((*name, path))
-    };
-    let traces: Vec<_> = TRACES.iter().filter_map(there).collect();
+    let traces: Vec<_> = TRACES.iter().filter_map(|(name, path)| Some((name, recorded(path)?))).collect();
     println!("{}: mean ms (misses and demotions in % of the references)", THREE.title);
     println!("{:14}{}", "", THREE.schemes.iter().map(|scheme| format!("{scheme:>24}")).collect::<String>());
     for (name, trace) in &traces {

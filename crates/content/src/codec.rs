@@ -92,7 +92,7 @@ impl Codecs {
         }
     }
 
-    /// Encodes by LZ4 as [`encode`](Codecs::encode) does, in some percent fewer bytes and four times the time.
+    /// Encodes by LZ4 as [`encode`](Codecs::encode) does, in some percent fewer bytes and four to five times the time.
     pub fn encode_thoroughly(&mut self, block: &Block, out: &mut Encoded) -> Option<usize> {
         lz4::block::compress_to_buffer(block, Some(CompressionMode::HIGHCOMPRESSION(LZ4_LEVEL)), false, &mut out[..])
             .ok()
