@@ -70,7 +70,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-level", &["nigh-policy", "nigh-tier"]),
     ("nigh-nbd", &[]),
     ("nigh-objects", &[]),
-    ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch", "nigh-text"]),
+    ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch", "nigh-text", "nigh-tier"]),
     ("nigh-pattern", &[]),
     ("nigh-policy", &["nigh-pattern", "nigh-text"]),
     ("nigh-prefetch", &["nigh-text"]),

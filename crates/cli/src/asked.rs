@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use nigh_policy::Spec;
 use nigh_server::ContentSettings;
 use nigh_sim::{Sample, Sizes};
@@ -32,8 +32,19 @@ pub(crate) fn few_sizes() -> Vec<Sizes> {
     FEW_SIZES.iter().map(|size| size.parse().expect("the default sizes are sizes")).collect()
 }
 
-/// The policies named on a command line.
+/// The policies named on a command line, for a cache without levels.
 pub(crate) fn parse_policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
+    let specs = parse_policies_and_schemes(names)?;
+    match specs.iter().find(|spec| spec.is_unified()) {
+        Some(spec) => bail!(
+            "{spec} decides at which level of a cache a block belongs, so it needs levels: nigh sim has --levels, and --level with --device"
+        ),
+        None => Ok(specs),
+    }
+}
+
+/// As `parse_policies`, for a cache that may have levels.
+pub(crate) fn parse_policies_and_schemes(names: &[String]) -> anyhow::Result<Vec<Spec>> {
     Ok(nigh_policy::parse_list(names.iter().map(String::as_str)).map_err(|(_, error)| error)?)
 }
 

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use nigh_device::Profile;
-use nigh_policy::{Info, registry};
+use nigh_policy::{Info, registry, unified};
 use nigh_server::ControlClient;
 
 /// The variable by which a shell's script asks this program for completions.
@@ -27,7 +27,7 @@ pub(crate) fn script(shell: Shell) -> anyhow::Result<Vec<u8>> {
 }
 
 fn listed(wanted: impl Fn(&Info) -> bool) -> Vec<CompletionCandidate> {
-    let wanted = registry().iter().filter(|info| wanted(info));
+    let wanted = registry().iter().chain(unified()).filter(|info| wanted(info));
     wanted.map(|info| CompletionCandidate::new(info.name).help(Some(info.summary.into()))).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use nigh_policy::{Info, Spec, registry};
+use nigh_policy::{Info, Spec, registry, unified};
 use serde_json::json;
 
 use crate::args::PoliciesArgs;
@@ -10,7 +10,7 @@ use crate::output;
 
 pub(crate) fn run(args: &PoliciesArgs) -> anyhow::Result<()> {
     let chosen: Vec<&Info> = if args.names.is_empty() || args.names == ["all"] {
-        registry().iter().collect()
+        registry().iter().chain(unified()).collect()
     } else {
         let find = |name: &String| -> anyhow::Result<&Info> { Ok(name.parse::<Spec>()?.info()) };
         args.names.iter().map(find).collect::<anyhow::Result<_>>()?
@@ -26,6 +26,10 @@ pub(crate) fn run(args: &PoliciesArgs) -> anyhow::Result<()> {
     output::print(text.as_bytes())
 }
 
+fn is_unified(info: &Info) -> bool {
+    unified().iter().any(|other| other.name == info.name)
+}
+
 fn list(chosen: &[&Info]) -> String {
     let name_width = chosen.iter().map(|info| info.name.len()).max().unwrap_or(0);
     let summary_width = chosen.iter().map(|info| info.summary.chars().count()).max().unwrap_or(0);
@@ -38,6 +42,9 @@ fn list(chosen: &[&Info]) -> String {
 
 fn detail(info: &Info) -> String {
     let mut text = format!("{}: {}\n  {}\n", info.name, info.summary, info.paper);
+    if is_unified(info) {
+        text.push_str("  decides for all levels of a cache: nigh serve with --level, nigh sim with --levels, or with --device and --level\n");
+    }
     if info.offline {
         text.push_str("  needs to know the future: runs in replay only\n");
     }
@@ -62,6 +69,7 @@ fn as_json(info: &Info) -> serde_json::Value {
         "summary": info.summary,
         "paper": info.paper,
         "offline": info.offline,
+        "levels": is_unified(info),
         "spatial": info.spatial,
         "params": params,
     })

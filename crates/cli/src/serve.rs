@@ -370,6 +370,12 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         let tls = level_tls(transport, files)?;
         settings.host.remote_level = Some(remote_level(transport, remote, name, tls, required)?);
     }
+    if settings.host.policy.is_unified() {
+        let policy = &settings.host.policy;
+        let has_levels = !settings.host.levels.is_empty() || settings.host.remote_level.is_some();
+        ensure!(has_levels, "policy {policy} decides at which level a block belongs: say --level, or choose another policy");
+        ensure!(settings.host.content.is_none(), "policy {policy} does not decide for encoded blocks: leave out --content");
+    }
     settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
     ensure!((1..=4096).contains(&settings.host.batch), "batch is from 1 to 4096");

@@ -216,7 +216,7 @@ impl Found {
             Row {
                 scheme: scheme.to_string(),
                 figures: figures(counts),
-                stale: (*scheme == Scheme::Ulc && !clients.is_empty()).then_some(counts.stale),
+                stale: (matches!(scheme, Scheme::Ulc(_)) && !clients.is_empty()).then_some(counts.stale),
                 clients: clients
                     .into_iter()
                     .map(|((_, name), counts)| ClientRow { name: name.clone(), figures: figures(counts) })

@@ -96,7 +96,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     });
     // With tenants no policy decides; LRU is what they have in common.
     let is_lru = tenants.is_some() || args.contents.contents.is_some() && asked::are_usual(&args.policy);
-    let specs = if is_lru { vec!["lru".parse()?] } else { policies(&args.policy)? };
+    let specs = if is_lru { vec!["lru".parse()?] } else { policies(&args.policy, &timed.level)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
     let Settings { devices: asked_devices, readahead, scheduler, think } = Settings::parse(timed, device)?;
@@ -221,8 +221,9 @@ impl Encodings {
 }
 
 /// The policies named on a command line; of the usual ones those that need no future.
-fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
-    let mut specs = asked::parse_policies(names)?;
+fn policies(names: &[String], levels: &[String]) -> anyhow::Result<Vec<Spec>> {
+    let parse = if levels.is_empty() { asked::parse_policies } else { asked::parse_policies_and_schemes };
+    let mut specs = parse(names)?;
     if asked::are_usual(names) || names == ["all"] {
         specs.retain(|spec| !spec.info().offline);
     }

@@ -6,7 +6,7 @@ use crate::arena::Exclusive;
 use crate::config::Config;
 use crate::counters::{Counters, Gauges};
 use crate::engine::Engine;
-use crate::frames::{DIRTY, LOADING, PREFETCHED, UNFLUSHED};
+use crate::frames::{DIRTY, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
 use crate::record::Reading;
 use crate::request::{BlockState, Refusal, Volume, WriteMode};
 use crate::slots::{Key, NONE};
@@ -128,8 +128,10 @@ impl Engine {
         assert!(self.resident <= self.capacity);
         for (&key, &frame) in &self.outside {
             owners[frame as usize] += 1;
-            let lingers = self.lingering.contains(&(Some(key), frame));
+            let lingers = self.lingering.contains(&(Some(key), frame))
+                || self.frames.has(frame, TRANSIT) && self.transit.contains(&(key, frame));
             assert!(lingers || self.frames.has(frame, DIRTY | LOADING), "a frame that nobody will free");
+            unused[key.volume().0 as usize] += u64::from(self.frames.has(frame, PREFETCHED));
         }
         for &(key, frame) in &self.lingering {
             owners[frame as usize] += u32::from(key.is_none());
@@ -172,6 +174,7 @@ impl Engine {
             }
         }
         assert_eq!(filling, self.filling);
+        self.carried_frames().for_each(|frame| owners[frame as usize] += 1);
         // The frame of a load belongs to its block, or to none if the block was overwritten or dropped meanwhile.
         for &frame in self.loads.keys() {
             owners[frame as usize] = owners[frame as usize].max(1);

@@ -56,6 +56,11 @@ impl Engine {
                 what: "a cache with tenants takes its policies from them and has none of its own",
             });
         }
+        if self.unified {
+            return Err(ConfigError::Impossible {
+                what: "its policy decides for its levels, too, so it keeps it: restart for another one",
+            });
+        }
         for capacity in [self.capacity, self.goal] {
             self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
         }

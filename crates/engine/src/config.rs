@@ -1,6 +1,6 @@
 //! The configuration and the limits of an engine.
 
-use nigh_policy::Spec;
+use nigh_policy::{Spec, SpecError};
 
 use crate::error::ConfigError;
 use crate::files::Files;
@@ -30,6 +30,8 @@ pub struct Config {
     pub storing: u32,
     /// The policy, which decides which block leaves.
     pub policy: Spec,
+    /// The blocks of each level that will be added, if the policy decides for levels, too; else nothing.
+    pub levels: Vec<u32>,
     /// How tenants share the cache; if present, it decides instead of `policy`.
     pub tenants: Option<Tenants>,
     /// Limits that are never exceeded.
@@ -102,6 +104,7 @@ impl Config {
             spare: (capacity / 32).clamp(1024, 16384),
             storing: 0,
             policy,
+            levels: Vec::new(),
             tenants: None,
             limits: Limits {
                 requests: 1024,
@@ -139,6 +142,15 @@ impl Config {
             return wrong(
                 "capacity_max, spare and storing together must be less than 2^24 frames (64 GiB in blocks of 4 KiB)",
             );
+        }
+        if !self.levels.is_empty() && (!self.policy.is_unified() || self.tenants.is_some()) {
+            return wrong("levels are given to a policy that decides for levels only");
+        }
+        if self.levels.is_empty() && self.policy.is_unified() && self.tenants.is_none() {
+            return Err(SpecError::NeedsLevels { policy: self.policy.info().name }.into());
+        }
+        if self.levels.contains(&0) {
+            return wrong("a level must have blocks");
         }
         let limits = &self.limits;
         if limits.requests == 0 {

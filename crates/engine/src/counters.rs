@@ -87,6 +87,8 @@ LevelCounters: u64 {
     hits,
     /// Blocks that were stored in it.
     stores,
+    /// Of these, blocks that came from the level above.
+    carried,
     /// Blocks that were offered but not stored, because too many were on their way.
     drops,
     /// Blocks that it held, or was about to store, when their contents changed.

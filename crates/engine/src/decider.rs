@@ -5,6 +5,7 @@ use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, SpecErro
 
 use crate::config::Config;
 use crate::error::ConfigError;
+use crate::unified::{self, Unified};
 
 /// Slots are numbered below this.
 const SLOTS_MOST: u64 = 1 << 30;
@@ -100,12 +101,34 @@ pub(crate) trait Decider: Policy + Send {
     fn outstanding(&self) -> Vec<(Tenant, u32)> {
         Vec::new()
     }
+
+    /// Where the block of `slot` belongs: 0 is memory, others are levels, counted from 1.
+    fn level(&self, _slot: Slot) -> Option<usize> {
+        None
+    }
+
+    /// The next block that a level below memory has to pass on or to drop. To be asked before slots are used again.
+    fn next_order(&mut self) -> Option<Slot> {
+        None
+    }
+
+    /// `level` does not have the block of `slot`.
+    fn lose(&mut self, _slot: Slot, _level: usize) {}
+
+    /// `level` is switched off.
+    fn lose_level(&mut self, _level: usize) {}
+
+    /// `level` has the block of `slot` from an earlier run. Returns whether it belongs there.
+    fn restore(&mut self, _slot: Slot, _level: usize) -> bool {
+        true
+    }
 }
 
 /// The decider that `config` describes.
 pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>, ConfigError> {
     Ok(match &config.tenants {
         Some(tenants) => Box::new(LruSp::new(setup, tenants.control.clone())),
+        None if config.policy.is_unified() => Box::new(Unified::new(config, setup)?),
         None => Box::new(Single::new(&config.policy, setup)?),
     })
 }
@@ -114,6 +137,7 @@ pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>
 pub(crate) fn ghosts(config: &Config, capacity: u32) -> Result<u32, ConfigError> {
     match &config.tenants {
         Some(tenants) => checked(tenants.control.ghosts(capacity), capacity),
+        None if config.policy.is_unified() => unified::ghosts(&config.policy, &config.levels, capacity),
         None => ghosts_of(&config.policy, capacity),
     }
 }
@@ -125,7 +149,7 @@ pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, ConfigError
     }
 }
 
-fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
+pub(crate) fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
     if u64::from(ghosts) + u64::from(capacity) >= SLOTS_MOST {
         return Err(ConfigError::Impossible { what: "blocks and ghosts together must be less than 2^30" });
     }

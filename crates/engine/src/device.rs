@@ -8,7 +8,7 @@ use crate::arena::Exclusive;
 use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING, UNFLUSHED};
 use crate::queue::{Class, Waiting};
-use crate::record::{Fetch, Reading, Record, Store};
+use crate::record::{Carry, Fetch, Reading, Record, Store};
 use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
 use crate::slots::Key;
 use crate::volume::{Round, Target};
@@ -134,7 +134,7 @@ impl Engine {
             };
             frames.extend(more);
         }
-        if let Some(Record::Fetch(_) | Record::Store(_)) = self.operations.get(&first.id) {
+        if let Some(Record::Fetch(_) | Record::Store(_) | Record::Carry(_)) = self.operations.get(&first.id) {
             return self.start_level(first.id, port);
         }
         let consecutive = |first: Key, count: usize| first.index()..first.index() + count as u64;
@@ -163,7 +163,7 @@ impl Engine {
                 };
                 (volume, blocks, action)
             }
-            Record::Fetch(_) | Record::Store(_) => unreachable!("a level's"),
+            Record::Fetch(_) | Record::Store(_) | Record::Carry(_) => unreachable!("a level's"),
         };
         let bytes = if blocks.is_empty() { 0..0 } else { self.home(volume, blocks).1 };
         let length = bytes.end - bytes.start;
@@ -197,6 +197,10 @@ impl Engine {
                 volumes.extend(blocks.iter().map(|(key, _)| key.volume()));
                 let seeds = blocks.iter().map(|(key, _)| key.index()).collect();
                 (*level, *place, Action::Write(held.take().expect("an operation starts once")), seeds)
+            }
+            Record::Carry(Carry { at, place, key, frame, .. }) => {
+                let frames = Exclusive::of(&self.arena, &[*frame], 0, block_bytes);
+                (*at, *place, Action::Read(frames), vec![key.index()])
             }
             _ => unreachable!("no level's"),
         };
@@ -244,6 +248,7 @@ impl Engine {
                 self.complete_fetch(fetch, &sums, result, now);
             }
             Record::Store(store) => self.complete_store(store, &sums, result),
+            Record::Carry(carry) => self.complete_carry(carry, &sums, result, now),
             record => self.complete_home(port, record, result, now),
         }
         self.make_ready(port);
@@ -298,7 +303,7 @@ impl Engine {
                     self.drained(volume, now);
                 }
             }
-            Record::Fetch(_) | Record::Store(_) => unreachable!("a level's"),
+            Record::Fetch(_) | Record::Store(_) | Record::Carry(_) => unreachable!("a level's"),
         }
     }
 
@@ -361,7 +366,7 @@ impl Engine {
         if let Some(waiters) = self.end_load(key, frame, false) {
             self.frames.clear(frame, LOADING);
             self.wake(waiters, frame, now);
-            self.free_if_clean(key, frame);
+            self.arrive(key, frame);
         }
     }
 

@@ -14,10 +14,10 @@ use crate::decider::{self, Decider, Successor};
 use crate::error::ConfigError;
 use crate::fair::Recent;
 use crate::files::Files;
-use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, UNFLUSHED};
+use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
 use crate::level::LevelState;
 use crate::queue::PortState;
-use crate::record::{Reading, Record};
+use crate::record::{Carry, Reading, Record};
 use crate::request::{Damage, Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::{VolumeState, overlap};
@@ -78,6 +78,15 @@ pub(crate) struct Load {
     pub(crate) reading: Reading,
 }
 
+/// Where a block that was referenced is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In this slot, which is resident.
+    Resident(Slot),
+    /// Outside: it belongs to a lower level, or to none, and passes through.
+    Passing(Key),
+}
+
 /// A cache of blocks without I/O: see the crate's documentation for its rules.
 pub struct Engine {
     pub(crate) config: Config,
@@ -135,6 +144,12 @@ pub struct Engine {
     pub(crate) levels: Vec<LevelState>,
     /// Blocks on their way to levels.
     pub(crate) storing: u32,
+    /// Whether the policy decides for levels, too.
+    pub(crate) unified: bool,
+    /// Then: blocks that passed through, and their frames, the first to leave first. Entries can be out of date.
+    pub(crate) transit: VecDeque<(Key, u32)>,
+    /// Blocks that levels are about to pass on.
+    pub(crate) carries: Vec<Carry>,
     /// The number of times that volumes were opened.
     pub(crate) openings: u32,
     /// If there are levels: the volume of each opening, and the last opening of each volume.
@@ -231,6 +246,9 @@ impl Engine {
             ready: VecDeque::new(),
             levels: Vec::new(),
             storing: 0,
+            unified: config.tenants.is_none() && config.policy.is_unified(),
+            transit: VecDeque::new(),
+            carries: Vec::new(),
             openings: 0,
             volume_of: HashMap::new(),
             opening_of: HashMap::new(),
@@ -424,9 +442,15 @@ impl Engine {
         })
     }
 
-    /// Whether `count` frames can be taken, beyond those that are reserved. If not, threads that release frames are
-    /// told to call `poll`.
+    /// Whether `count` frames can be taken, beyond those that are reserved, if the transit buffer gives up its own. If not, threads
+    /// that release frames are told to call `poll`.
     pub(crate) fn has_room(&mut self, count: u32) -> bool {
+        while self.frames.available() < self.reserved + count && self.leave_transit() {}
+        self.has_room_besides(count)
+    }
+
+    /// As `has_room`, but the transit buffer keeps its frames.
+    pub(crate) fn has_room_besides(&mut self, count: u32) -> bool {
         let enough = |engine: &Engine| engine.frames.available() >= engine.reserved + count;
         if enough(self) || self.reclaimed {
             return enough(self);
@@ -443,6 +467,7 @@ impl Engine {
     /// The block of `key` is no longer outside, if it was; its frame.
     pub(crate) fn take_outside(&mut self, key: Key) -> Option<u32> {
         let frame = self.outside.remove(&key)?;
+        self.frames.clear(frame, TRANSIT);
         self.volume(key.volume()).outside -= 1;
         Some(frame)
     }
@@ -453,7 +478,10 @@ impl Engine {
         lingering.retain(|&(key, frame)| {
             match key {
                 // The block has returned to the policy, or is dirty again.
-                Some(key) if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING) => {
+                // The transit buffer frees its frames itself.
+                Some(key)
+                    if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING | TRANSIT) =>
+                {
                     return false;
                 }
                 _ if self.arena.held(frame) => return true,
@@ -471,7 +499,7 @@ impl Engine {
 
     /// `frame` no longer has the contents of any block.
     pub(crate) fn retire(&mut self, frame: u32) {
-        self.frames.clear(frame, DIRTY | LOADING | PREFETCHED | UNFLUSHED);
+        self.frames.clear(frame, DIRTY | LOADING | PREFETCHED | UNFLUSHED | TRANSIT);
         if self.arena.held(frame) {
             self.lingering.push((None, frame));
         } else {
@@ -481,7 +509,7 @@ impl Engine {
 
     /// `frame` has the contents of `key`, which left the policy: it becomes free when it is clean and has no holder.
     pub(crate) fn free_if_clean(&mut self, key: Key, frame: u32) {
-        if self.frames.has(frame, DIRTY | LOADING) || self.outside.get(&key) != Some(&frame) {
+        if self.frames.has(frame, DIRTY | LOADING | TRANSIT) || self.outside.get(&key) != Some(&frame) {
             return;
         }
         if self.arena.held(frame) {
@@ -511,15 +539,15 @@ impl Engine {
     }
 
     /// Reports a reference to `key` to the policy, unless it is the first one after a prefetch of `key` that was
-    /// reported. The block is resident afterwards. Returns its slot, its frame if there is one (otherwise the caller
-    /// must `place` one), and whether it was resident.
+    /// reported. Returns where the block is kept afterwards, its frame if there is one (otherwise the caller must `place` one),
+    /// and whether it was resident.
     pub(crate) fn reference(
         &mut self,
         key: Key,
         kind: Kind,
         tenant: Tenant,
         stream: Stream,
-    ) -> (Slot, Option<u32>, bool) {
+    ) -> (Place, Option<u32>, bool) {
         let access = self.access(key, kind, tenant, stream);
         if let Some(slot) = self.slots.find(key) {
             let frame = self.slots.frame(slot);
@@ -528,14 +556,30 @@ impl Engine {
                 if !self.first_use(key.volume(), frame) || self.policy.follows_lists() {
                     self.policy.hit(slot, &access);
                 }
-                return (slot, Some(frame), true);
+                return (Place::Resident(slot), Some(frame), true);
             }
+        }
+        if self.unified
+            && let Some(&frame) = self.outside.get(&key)
+            && kind != Kind::Prefetch
+            && self.first_use(key.volume(), frame)
+        {
+            return (Place::Passing(key), Some(frame), true);
         }
         self.drain_forgotten();
         let slot = self.slots.find_or_add(key);
         if self.resident == self.capacity {
-            let victim = self.policy.evict(slot, &access).expect("what serves an engine keeps what comes in");
+            let Some(victim) = self.policy.evict(slot, &access) else {
+                assert!(self.unified, "a policy for memory keeps what comes in");
+                self.follow_orders();
+                let frame = self.outside.get(&key).copied();
+                if let Some(frame) = frame {
+                    self.pass(key, frame);
+                }
+                return (Place::Passing(key), frame, false);
+            };
             assert_ne!(victim, slot, "the incoming block is not resident and cannot leave");
+            self.follow_orders();
             self.depart(victim);
             self.drain_forgotten();
         }
@@ -543,18 +587,17 @@ impl Engine {
         self.resident += 1;
         let frame = self.take_outside(key);
         if let Some(frame) = frame {
-            self.place(slot, frame);
+            self.slots.set_frame(slot, frame);
+            if self.unified && !self.frames.has(frame, LOADING) {
+                self.settle(key);
+            }
         }
-        (slot, frame, false)
-    }
-
-    /// Assigns its frame to the newly inserted `slot`.
-    pub(crate) fn place(&mut self, slot: Slot, frame: u32) {
-        self.slots.set_frame(slot, frame);
+        (Place::Resident(slot), frame, false)
     }
 
     /// Frees the slots of the blocks that the policy no longer remembers.
     pub(crate) fn drain_forgotten(&mut self) {
+        self.follow_orders();
         while let Some(slot) = self.policy.take_forgotten() {
             self.slots.remove(slot);
         }
@@ -578,8 +621,12 @@ impl Engine {
         }
         let before = self.outside.insert(key, frame);
         assert_eq!(before, None, "a block is either resident or outside");
-        if !unused && !self.frames.has(frame, DIRTY | LOADING) {
-            self.offer(key, frame);
+        if !self.frames.has(frame, DIRTY | LOADING) {
+            match unused {
+                false => self.offer(key, frame),
+                true if self.unified => self.note_gone(key, 0),
+                true => {}
+            }
         }
         self.free_if_clean(key, frame);
     }
@@ -589,6 +636,9 @@ impl Engine {
         self.drain_forgotten();
         let frame = self.slots.frame(slot);
         self.policy.remove(slot);
+        if self.unified {
+            self.release_copies(self.slots.key(slot));
+        }
         if frame != NONE {
             self.slots.set_frame(slot, NONE);
             self.resident -= 1;

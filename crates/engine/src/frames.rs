@@ -9,9 +9,12 @@ pub(crate) const PREFETCHED: u8 = 4;
 /// Written to the device, and perhaps not flushed since.
 pub(crate) const UNFLUSHED: u8 = 8;
 
+/// In the transit buffer.
+pub(crate) const TRANSIT: u8 = 16;
+
 /// The frames of the arena, in use or free.
 pub(crate) struct Frames {
-    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`, `UNFLUSHED`.
+    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`, `UNFLUSHED`, `TRANSIT`.
     states: Vec<u8>,
     /// Free frames that were used before; the next to be used is the last.
     free: Vec<u32>,

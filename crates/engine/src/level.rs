@@ -1,6 +1,7 @@
 //! A level holds blocks that left memory, so that they need not be read from their home device. This file has its index
 //! and its replacement rule; `store.rs` moves blocks in and out.
 
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
@@ -79,17 +80,20 @@ struct Mask {
 const LOOKS: u32 = 64;
 /// The most places that one call looks at to evict blocks of an elastic level.
 const SHED_LOOKS: u32 = 1024;
-/// The most ranges that can be invalidated step by step at a time.
+/// The most ranges that can be invalidated step by step at a time; of a directed level, and one more for each volume.
 const MASKS: usize = 16;
 /// The end of a chain of places.
 const END: u32 = u32::MAX;
 
 /// One level: which block is at which place, and which place is used next. The clock hand moves around the places; it
-/// passes over a place that was used since its last round once.
+/// passes over a place that was used since its last round once. If the policy decides for levels, too, places are used in the order
+/// in which it no longer needs their blocks.
 ///
-/// A place costs 24 bytes: entry 8, checksum 8, two links of the hash table's chains 8, and two bits.
+/// A place costs 24 bytes: entry 8, checksum 8, two links of the hash table's chains 8, and two or three bits.
 pub(crate) struct Level {
     pub(crate) config: LevelConfig,
+    /// Whether the policy decides which blocks it has.
+    directed: bool,
     /// By place: the entry plus one, 0 if there is none.
     entries: Vec<u64>,
     sums: Vec<u64>,
@@ -97,7 +101,7 @@ pub(crate) struct Level {
     /// Both are the place plus one, and 0 at the end of a chain, so that memory is touched only when it is used.
     heads: Vec<u32>,
     next: Vec<u32>,
-    /// By place: whether it was used since the hand passed.
+    /// By place: whether it was used since the hand passed. Of a directed level: whether its block belongs there.
     used: Vec<u64>,
     /// By place: whether it is being written.
     busy: Vec<u64>,
@@ -108,6 +112,10 @@ pub(crate) struct Level {
     left: u32,
     /// Its places from here on were never used.
     fresh: u32,
+    /// Of a directed level: the places that can be used, the next first, and by place whether it is among them. Entries can be out of
+    /// date.
+    spare: VecDeque<u32>,
+    listed: Vec<u64>,
     /// An elastic level takes one of so many blocks that are offered.
     one_of: u32,
     /// Those that were offered since it took one.
@@ -136,10 +144,13 @@ fn set_bit(bits: &mut [u64], at: u32, value: bool) {
 }
 
 impl Level {
-    pub(crate) fn new(config: LevelConfig) -> Level {
+    pub(crate) fn new(config: LevelConfig, directed: bool) -> Level {
         let count = config.blocks as usize;
         Level {
             config,
+            directed,
+            spare: VecDeque::new(),
+            listed: if directed { vec![0; count.div_ceil(64)] } else { Vec::new() },
             entries: vec![0; count],
             sums: vec![0; count],
             heads: vec![0; count],
@@ -211,7 +222,33 @@ impl Level {
     /// The block at `place` is fetched. An elastic level, which takes memory from the frames, can do without it while it
     /// is in a frame.
     pub(crate) fn note_fetch(&mut self, place: u32) {
-        set_bit(&mut self.used, place, !self.config.elastic);
+        if !self.directed {
+            set_bit(&mut self.used, place, !self.config.elastic);
+        }
+    }
+
+    /// The block at `place` of a directed level belongs there.
+    pub(crate) fn keep(&mut self, place: u32) {
+        set_bit(&mut self.used, place, true);
+    }
+
+    /// The block at `place` of a directed level stays until the place is needed.
+    pub(crate) fn release(&mut self, place: u32) {
+        set_bit(&mut self.used, place, false);
+        self.list(place);
+    }
+
+    /// The block at `place` of a directed level leaves.
+    pub(crate) fn discard(&mut self, place: u32) {
+        self.take_out(place);
+        self.counters.evictions += 1;
+    }
+
+    fn list(&mut self, place: u32) {
+        if !bit(&self.listed, place) {
+            set_bit(&mut self.listed, place, true);
+            self.spare.push_back(place);
+        }
     }
 
     pub(crate) fn entry(&self, place: u32) -> Option<Entry> {
@@ -226,7 +263,7 @@ impl Level {
         self.heads[head] = Level::raw(place);
         self.entries[place as usize] = entry.0 + 1;
         self.sums[place as usize] = sum;
-        set_bit(&mut self.used, place, false);
+        set_bit(&mut self.used, place, self.directed);
         self.len += 1;
     }
 
@@ -257,7 +294,9 @@ impl Level {
 
     /// `place` has no block any more.
     fn vacate(&mut self, place: u32) {
-        if self.config.elastic {
+        if self.directed {
+            self.list(place);
+        } else if self.config.elastic {
             self.next[place as usize] = std::mem::replace(&mut self.left, Level::raw(place));
         }
     }
@@ -280,9 +319,9 @@ impl Level {
         }
     }
 
-    /// Takes one of `one_of` blocks that are offered.
+    /// Takes one of `one_of` blocks that are offered. A directed level takes what it is told to.
     pub(crate) fn thin(&mut self, one_of: u32) {
-        self.one_of = one_of.max(1);
+        self.one_of = if self.directed { 1 } else { one_of.max(1) };
     }
 
     /// Whether the next block that is offered is left out.
@@ -295,11 +334,12 @@ impl Level {
         !takes
     }
 
-    /// Evicts up to `count` blocks, in the order of the clock. Looks at a limited number of places; returns how many left.
+    /// Evicts up to `count` blocks, in the order of the clock. Looks at a limited number of places; returns how many left. From a
+    /// directed level, none leaves.
     pub(crate) fn shed(&mut self, count: u32) -> u32 {
         let mut shed = 0;
         let places = if self.config.elastic { self.fresh } else { self.config.blocks };
-        let looks = SHED_LOOKS.min(2 * places);
+        let looks = if self.directed { 0 } else { SHED_LOOKS.min(2 * places) };
         for _ in 0..looks {
             if shed == count || self.len == 0 {
                 break;
@@ -329,9 +369,14 @@ impl Level {
         }
     }
 
-    /// Whether `entry` has a place or is being stored.
+    /// Whether `entry` is being stored.
     pub(crate) fn is_storing(&self, entry: Entry) -> bool {
         self.underway.contains_key(&entry)
+    }
+
+    /// Whether `entry` is being stored at `place`.
+    pub(crate) fn is_storing_at(&self, entry: Entry, place: u32) -> bool {
+        self.underway.get(&entry) == Some(&place)
     }
 
     /// Takes a place for `entry`, whose store begins; `None` if no place is available.
@@ -339,12 +384,41 @@ impl Level {
         if self.is_masked(entry) {
             return None;
         }
-        let free = if self.config.elastic { self.take_free() } else { None };
-        let place = free.or_else(|| self.clear_place())?;
+        let place = if self.directed {
+            self.take_spare()?
+        } else {
+            let free = if self.config.elastic { self.take_free() } else { None };
+            free.or_else(|| self.clear_place())?
+        };
         set_bit(&mut self.busy, place, true);
         self.underway.insert(entry, place);
         self.touched = true;
         Some(place)
+    }
+
+    /// A place of a directed level that is free, or whose block belongs elsewhere.
+    fn take_spare(&mut self) -> Option<u32> {
+        while self.fresh < self.config.blocks {
+            let place = self.fresh;
+            self.fresh += 1;
+            // A restart fills any places.
+            if self.entries[place as usize] == 0 && !bit(&self.listed, place) {
+                return Some(place);
+            }
+        }
+        while let Some(place) = self.spare.pop_front() {
+            set_bit(&mut self.listed, place, false);
+            let is_taken = self.entries[place as usize] != 0;
+            if is_taken && bit(&self.used, place) {
+                continue;
+            }
+            if is_taken {
+                self.remove(place);
+                self.counters.evictions += 1;
+            }
+            return Some(place);
+        }
+        None
     }
 
     /// A free place of an elastic level.
@@ -415,7 +489,8 @@ impl Level {
         self.counters.invalidations += u64::from(storing || stored.is_some());
     }
 
-    /// Invalidates a range of blocks of any length. Returns false if it cannot: the caller must then abandon `opening`.
+    /// Invalidates a range of blocks of any length. Returns false if it cannot: the caller must then abandon `opening`. A directed
+    /// level always can.
     pub(crate) fn invalidate_range(&mut self, opening: u32, blocks: Range<u64>) -> bool {
         if blocks.end - blocks.start <= u64::from(LOOKS) {
             blocks.for_each(|block| self.invalidate(Entry::new(opening, block)));
@@ -426,10 +501,18 @@ impl Level {
         self.underway.retain(|entry, _| !inside(entry));
         self.counters.invalidations += (before - self.underway.len()) as u64;
         self.touched = true;
-        if self.masks.len() == MASKS {
-            return false;
+        let left = self.config.blocks;
+        if self.masks.len() >= MASKS {
+            if !self.directed {
+                return false;
+            }
+            // Places of an abandoned opening would not be used again: all of it becomes invalid.
+            if let Some(mask) = self.masks.iter_mut().find(|mask| mask.opening == opening) {
+                (mask.blocks, mask.left) = (0..u64::MAX, left);
+                return true;
+            }
         }
-        self.masks.push(Mask { opening, blocks, left: self.config.blocks });
+        self.masks.push(Mask { opening, blocks, left });
         true
     }
 
@@ -479,6 +562,7 @@ impl Level {
     pub(crate) fn switch_off(&mut self) {
         self.off = true;
         (self.entries, self.sums, self.heads, self.next) = Default::default();
+        (self.spare, self.listed) = (VecDeque::new(), vec![0; self.listed.len()]);
         (self.returned, self.left, self.fresh) = (0, 0, self.config.blocks);
         self.underway.clear();
         self.masks.clear();
@@ -493,8 +577,8 @@ impl Level {
 
     /// Memory of the index.
     pub(crate) fn bytes(&self) -> usize {
-        8 * (self.entries.capacity() + self.sums.capacity() + self.used.capacity() + self.busy.capacity())
-            + 4 * (self.heads.capacity() + self.next.capacity())
+        let words = [&self.entries, &self.sums, &self.used, &self.busy, &self.listed].map(Vec::capacity);
+        8 * words.iter().sum::<usize>() + 4 * (self.heads.capacity() + self.next.capacity() + self.spare.capacity())
     }
 
     /// Recounts.
@@ -508,6 +592,15 @@ impl Level {
             assert!(self.is_masked(entry) || !self.underway.contains_key(&entry), "a stored block is being stored");
         }
         assert!(self.underway.values().all(|&place| bit(&self.busy, place)));
+        if self.directed && !self.off {
+            let is_listed = |place: u32| bit(&self.listed, place);
+            assert_eq!(self.spare.len(), (0..self.config.blocks).filter(|&place| is_listed(place)).count());
+            for place in 0..self.fresh {
+                let holds = self.entries[place as usize] != 0;
+                let is_needed = holds && bit(&self.used, place) || bit(&self.busy, place);
+                assert!(is_needed || is_listed(place), "a place is lost");
+            }
+        }
     }
 }
 
@@ -544,7 +637,7 @@ mod tests {
     use super::*;
 
     fn level(blocks: u32) -> Level {
-        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3, elastic: false })
+        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3, elastic: false }, false)
     }
 
     fn store(level: &mut Level, block: u64) -> u32 {
@@ -606,7 +699,8 @@ mod tests {
 
     #[test]
     fn an_elastic_level_evicts_when_it_is_told_to() {
-        let mut level = Level::new(LevelConfig { port: Port(0), offset: 0, blocks: 4, faults: 3, elastic: true });
+        let config = LevelConfig { port: Port(0), offset: 0, blocks: 4, faults: 3, elastic: true };
+        let mut level = Level::new(config, false);
         let places: Vec<u32> = (0..4).map(|block| store(&mut level, block)).collect();
         assert_eq!(places, [0, 1, 2, 3]);
         level.note_use(0);

@@ -108,11 +108,11 @@ impl Engine {
         let mut missing = Vec::new();
         let mut loading = 0;
         for (at, block) in (0..).zip(blocks) {
-            let (slot, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
+            let (place, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
             self.count(request.volume, frame, resident);
             let frame = frame.unwrap_or_else(|| {
                 let frame = self.frames.take();
-                self.place(slot, frame);
+                self.place(place, frame);
                 self.frames.set(frame, LOADING);
                 missing.push((block, frame));
                 frame
@@ -230,7 +230,7 @@ impl Engine {
         // Half of the spare frames is left for requests, or what other volumes leave of it.
         let request = self.config.request_blocks() + 2;
         let spare = (self.config.spare / 2).saturating_sub(self.outside_of_others(volume)).max(request);
-        self.has_room(spare) || self.make_room(volume, spare)
+        self.has_room_besides(spare) || self.make_room(volume, spare)
     }
 
     /// Loads the absent blocks of the request's range, up to the limit.
@@ -249,9 +249,9 @@ impl Engine {
             if self.current(key).is_some() || self.volume(volume).is_locked(&(block..block + 1), NONE) {
                 continue;
             }
-            let (slot, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);
+            let (place, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);
             let frame = self.frames.take();
-            self.place(slot, frame);
+            self.place(place, frame);
             self.frames.set(frame, LOADING | PREFETCHED);
             self.prefetching += 1;
             self.volume(volume).prefetching += 1;

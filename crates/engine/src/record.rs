@@ -35,16 +35,18 @@ pub(crate) enum Record {
     Fetch(Fetch),
     /// Stores blocks in a level.
     Store(Store),
+    /// Reads a block that a level passes on to a lower one.
+    Carry(Carry),
 }
 
 impl Record {
-    /// The volume it belongs to; a store belongs to none.
+    /// The volume it belongs to; what moves blocks to levels belongs to none.
     pub(crate) fn volume(&self) -> Option<Volume> {
         Some(match self {
             Record::Read { first, .. } | Record::Write { first, .. } => first.volume(),
             Record::Flush { volume } | Record::Range { volume, .. } => *volume,
             Record::Fetch(fetch) => fetch.first.volume(),
-            Record::Store(_) => return None,
+            Record::Store(_) | Record::Carry(_) => return None,
         })
     }
 }
@@ -69,4 +71,21 @@ pub(crate) struct Store {
     pub(crate) frames: Vec<u32>,
     /// Until the operation has them.
     pub(crate) held: Option<Shared>,
+    /// Whether the frames belong to the store, and not to blocks.
+    pub(crate) carried: bool,
+}
+
+/// A block on its way from level `at` to a lower level.
+pub(crate) struct Carry {
+    pub(crate) at: usize,
+    pub(crate) place: u32,
+    pub(crate) to: usize,
+    /// Its place there.
+    pub(crate) target: u32,
+    pub(crate) key: Key,
+    pub(crate) entry: Entry,
+    /// Belongs to it; `NONE` before it is queued.
+    pub(crate) frame: u32,
+    /// The checksum of the block.
+    pub(crate) sum: u64,
 }

@@ -235,6 +235,11 @@ impl Slots {
         self.spare.push(spare.rev().map(Slot).collect());
     }
 
+    /// Whether no further slot can be in use, besides that of an incoming block.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len + 1 >= self.limit
+    }
+
     /// Slots are numbered below this.
     pub(crate) fn numbers(&self) -> u32 {
         self.frames.len() as u32

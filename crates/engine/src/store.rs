@@ -7,10 +7,10 @@ use crate::arena::Shared;
 use crate::counters::LevelCounters;
 use crate::engine::Engine;
 use crate::error::ConfigError;
-use crate::frames::{DIRTY, LOADING};
+use crate::frames::{DIRTY, LOADING, TRANSIT};
 use crate::level::{Batch, Entry, Level, LevelConfig, LevelState, OPENINGS, Stored};
 use crate::queue::{Class, Waiting};
-use crate::record::{Fetch, Reading, Record, Store};
+use crate::record::{Carry, Fetch, Reading, Record, Store};
 use crate::request::{Fault, Port, Volume};
 use crate::slots::Key;
 
@@ -42,8 +42,11 @@ impl Engine {
         if self.config.storing == 0 {
             return wrong("a cache with levels needs frames for storing");
         }
+        if self.unified && (config.elastic || self.config.levels.get(self.levels.len()) != Some(&config.blocks)) {
+            return wrong("a policy that decides for levels must know their sizes, and none may be of encoded blocks");
+        }
         self.port(config.port).users += 1;
-        let level = Level::new(config);
+        let level = Level::new(config, self.unified);
         self.levels.push(LevelState { level, storing: 0, batch: None, full: Vec::new(), attached: true });
         Ok(self.levels.len() - 1)
     }
@@ -55,6 +58,7 @@ impl Engine {
     /// If there is no such level.
     pub fn drop_level(&mut self, level: usize) {
         self.levels[level].level.switch_off();
+        self.note_if_off(level);
         if std::mem::take(&mut self.levels[level].attached) {
             let port = self.levels[level].level.config.port;
             self.port(port).users -= 1;
@@ -172,19 +176,34 @@ impl Engine {
         for stored in blocks {
             let state = self.volumes.get(stored.volume.0 as usize).and_then(Option::as_ref);
             let size = state.map_or(0, |state| state.bytes.div_ceil(u64::from(self.config.block_bytes)));
-            let level = &mut self.levels[level].level;
-            if level.touched || level.off {
+            let of = &self.levels[level].level;
+            if of.touched || of.off {
                 return None;
             }
-            if let Some(state) = state.filter(|_| stored.block < size && stored.place < level.config.blocks) {
+            if let Some(state) = state.filter(|_| stored.block < size && stored.place < of.config.blocks) {
                 let entry = Entry::new(state.opening, stored.block);
-                if level.entry(stored.place).is_none() && level.find(entry).is_none() {
-                    level.insert(stored.place, entry, stored.sum);
+                let is_free = of.entry(stored.place).is_none() && of.find(entry).is_none();
+                if is_free && (!self.unified || self.know_restored(level, stored)) {
+                    self.levels[level].level.insert(stored.place, entry, stored.sum);
                     taken += 1;
                 }
             }
         }
         Some(taken)
+    }
+
+    /// The policy learns of a block that `level` holds from an earlier run. Returns whether it belongs there.
+    fn know_restored(&mut self, level: usize, stored: &Stored) -> bool {
+        let key = Key::new(stored.volume, stored.block);
+        if self.slots.find(key).is_some() || self.slots.is_full() {
+            return false;
+        }
+        let slot = self.slots.find_or_add(key);
+        let belongs = self.policy.restore(slot, level + 1);
+        if !belongs {
+            self.slots.remove(slot);
+        }
+        belongs
     }
 
     /// A number for an opening of `volume`, which identifies its blocks in levels.
@@ -207,24 +226,36 @@ impl Engine {
         }
     }
 
-    fn entry(&self, key: Key) -> Entry {
+    pub(crate) fn entry(&self, key: Key) -> Entry {
         let state = self.volumes[key.volume().0 as usize].as_ref().expect("an open volume");
         Entry::new(state.opening, key.index())
     }
 
-    /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not hold it may store
-    /// it. That never makes a request wait: if there is no room, the level does not store it.
+    /// Whether one more block may be on its way to `level`: one that is slow leaves room for the other.
+    pub(crate) fn has_room_to_store(&self, level: usize) -> bool {
+        let share = self.config.storing.div_ceil(self.levels.len() as u32);
+        self.storing < self.config.storing && self.levels[level].storing < share
+    }
+
+    /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not hold it, or that to which it
+    /// belongs, may store it. That never makes a request wait: if there is no room, the level does not store it.
     pub(crate) fn offer(&mut self, key: Key, frame: u32) {
         if self.levels.is_empty() {
             return;
         }
         let entry = self.entry(key);
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        // One that is slow leaves room for the other.
-        let share = self.config.storing.div_ceil(self.levels.len() as u32);
-        for at in 0..self.levels.len() {
+        let levels = match self.unified {
+            false => 0..self.levels.len(),
+            true => match self.slots.find(key).and_then(|slot| self.policy.level(slot)) {
+                Some(level) => level.saturating_sub(1)..level,
+                None => return,
+            },
+        };
+        for at in levels {
+            let has_room = self.has_room_to_store(at);
             let LevelState { level, storing, batch, .. } = &mut self.levels[at];
-            if level.off || level.is_storing(entry) {
+            if level.is_storing(entry) || level.off && !self.unified {
                 continue;
             }
             if let Some(place) = level.find(entry) {
@@ -234,10 +265,12 @@ impl Engine {
             if level.leaves_out() {
                 continue;
             }
-            let has_room = self.storing < self.config.storing && *storing < share;
-            let place = if has_room { level.begin_store(entry) } else { None };
+            let place = if has_room && !level.off { level.begin_store(entry) } else { None };
             let Some(place) = place else {
                 level.counters.drops += 1;
+                if self.unified {
+                    self.note_gone(key, at);
+                }
                 continue;
             };
             self.storing += 1;
@@ -261,6 +294,7 @@ impl Engine {
 
     /// Queues the stores, and continues the removal of ranges.
     pub(crate) fn go_on_storing(&mut self, now: u64) {
+        self.go_on_carrying(now);
         for at in 0..self.levels.len() {
             let state = &mut self.levels[at];
             if !state.is_due() {
@@ -268,19 +302,20 @@ impl Engine {
             }
             state.level.sweep(SWEEP);
             for batch in std::mem::take(&mut state.full).into_iter().chain(state.batch.take()) {
-                self.queue_store(at, batch, now);
+                self.queue_store(at, batch, false, now);
             }
         }
     }
 
-    fn queue_store(&mut self, level: usize, batch: Batch, now: u64) {
+    /// Queues a store; with `carried`, the frames belong to it.
+    pub(crate) fn queue_store(&mut self, level: usize, batch: Batch, carried: bool, now: u64) {
         let Batch { place, blocks, frames, held } = batch;
         let count = blocks.len();
-        let store = Store { level, place, blocks, frames, held: Some(held) };
+        let store = Store { level, place, blocks, frames, held: Some(held), carried };
         self.queue_level(level, Class::Write, place, count, Record::Store(store), now);
     }
 
-    fn queue_level(&mut self, level: usize, class: Class, place: u32, blocks: usize, record: Record, now: u64) -> u64 {
+    pub(crate) fn queue_level(&mut self, level: usize, class: Class, place: u32, blocks: usize, record: Record, now: u64) -> u64 {
         let config = self.levels[level].level.config;
         let block = (config.offset >> self.shift) + u64::from(place);
         let id = self.operations_made;
@@ -361,8 +396,8 @@ impl Engine {
     pub(crate) fn complete_fetch(&mut self, fetch: Fetch, sums: &[u64], result: Result<(), Fault>, now: u64) {
         let Fetch { level, place, first, frames, opening, sums: expected } = fetch;
         let volume = first.volume();
+        self.note_level_result(level, result.is_err());
         let of = &mut self.levels[level].level;
-        of.note_result(result.is_err());
         let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
         let mut bad: Vec<(u64, u32)> = Vec::new();
         let mut hits = 0;
@@ -404,17 +439,33 @@ impl Engine {
 
     /// The level's device has finished `store`, whose frames it no longer holds. Without checksums, nothing was stored.
     pub(crate) fn complete_store(&mut self, store: Store, sums: &[u64], result: Result<(), Fault>) {
-        let Store { level, place, blocks, frames, .. } = store;
+        let Store { level, place, blocks, frames, carried, .. } = store;
         self.storing -= blocks.len() as u32;
         self.levels[level].storing -= blocks.len() as u32;
+        self.note_level_result(level, result.is_err());
         let of = &mut self.levels[level].level;
-        of.note_result(result.is_err());
         for (at, &(_, entry)) in blocks.iter().enumerate() {
             of.end_store(place + at as u32, entry, sums.get(at).copied().filter(|_| result.is_ok()));
         }
-        for (&(key, _), &frame) in blocks.iter().zip(&frames) {
-            self.free_if_clean(key, frame);
+        for (&(key, entry), &frame) in blocks.iter().zip(&frames) {
+            match carried {
+                true => self.frames.put(frame),
+                false => self.free_if_clean(key, frame),
+            }
+            if self.unified && self.is_opening(key.volume(), entry) {
+                self.settle(key);
+            }
         }
+    }
+
+    /// The frames of blocks that levels pass on.
+    pub(crate) fn carried_frames(&self) -> impl Iterator<Item = u32> {
+        let operations = self.operations.values().flat_map(|record| match record {
+            Record::Carry(Carry { frame, .. }) => std::slice::from_ref(frame),
+            Record::Store(Store { frames, carried: true, .. }) => frames,
+            _ => &[],
+        });
+        operations.copied()
     }
 
     /// The contents of `key` change: levels must not return their copies of it.
@@ -447,15 +498,19 @@ impl Engine {
             storing += state.full.iter().chain(&state.batch).map(|batch| batch.blocks.len()).sum::<usize>();
         }
         for record in self.operations.values() {
-            if let Record::Store(store) = record {
-                storing += store.blocks.len();
+            match record {
+                Record::Store(store) => storing += store.blocks.len(),
+                Record::Carry(_) => storing += 1,
+                _ => {}
             }
         }
+        storing += self.carries.len();
         assert_eq!(storing as u32, self.storing);
         assert!(self.storing <= self.config.storing);
         for (&key, &frame) in &self.outside {
             let clean = !self.frames.has(frame, DIRTY | LOADING);
-            assert!(!clean || self.arena.held(frame) || self.lingering.contains(&(Some(key), frame)));
+            let waits = self.arena.held(frame) || self.frames.has(frame, TRANSIT);
+            assert!(!clean || waits || self.lingering.contains(&(Some(key), frame)));
         }
     }
 }

@@ -225,13 +225,13 @@ impl Engine {
                 self.note_fetched(tenant, volume);
                 break;
             };
-            let (slot, frame, _) = self.reference(key, Kind::Prefetch, tenant, stream);
+            let (place, frame, _) = self.reference(key, Kind::Prefetch, tenant, stream);
             if frame.is_some() {
                 self.note_fetched(tenant, volume);
                 continue;
             }
             let frame = self.frames.take();
-            self.place(slot, frame);
+            self.place(place, frame);
             self.frames.set(frame, LOADING | PREFETCHED);
             self.prefetching += 1;
             self.volume(volume).prefetching += 1;

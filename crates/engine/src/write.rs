@@ -151,14 +151,14 @@ impl Engine {
                 self.active(id).fault = Some(fault);
                 continue;
             }
-            let (slot, current, resident) =
+            let (place, current, resident) =
                 self.reference(Key::new(volume, block), Kind::Write, request.tenant, request.stream);
             let counters = self.count(volume, current, resident);
             counters.write_references += 1;
             counters.write_hits += u64::from(resident);
             if is_whole {
                 if current.is_none() {
-                    self.place(slot, frame);
+                    self.place(place, frame);
                 }
                 self.active(id).frames[at as usize] = NONE;
                 self.install(id, block, frame, now);
@@ -172,7 +172,7 @@ impl Engine {
                 Some(_) => self.merge(id, at, now),
                 None => {
                     let base = self.frames.take();
-                    self.place(slot, base);
+                    self.place(place, base);
                     self.frames.set(base, LOADING);
                     let waiters = |_| SmallVec::from_slice(&[(id, at)]);
                     self.load(volume, &[(block, base)], Reading::Demand, now, waiters);

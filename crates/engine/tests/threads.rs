@@ -110,6 +110,7 @@ fn several_threads_share_an_engine() {
         spare: 7,
         storing: 0,
         policy: "lru".parse().expect("registered"),
+        levels: Vec::new(),
         tenants: None,
         limits: Limits {
             requests: 16,

@@ -142,6 +142,10 @@ impl Cache {
         readahead: nigh_prefetch::Spec,
         handle: Handle,
     ) -> Result<Cache, ConfigError> {
+        let mut config = config.clone();
+        if config.policy.is_unified() && config.tenants.is_none() {
+            config.levels = levels.iter().map(|level| level.part_blocks).collect();
+        }
         let shard = |shard| {
             let mut engine = Engine::new(config.clone())?;
             if let Some(contents) = &contents {

@@ -65,6 +65,9 @@ pub struct LevelStatistics {
     pub hits: u64,
     /// Blocks that were stored in it.
     pub stores: u64,
+    /// Of these, blocks that came from the level above.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub carried: u64,
     /// Blocks that were not stored, because too many were on their way.
     pub drops: u64,
     /// Blocks evicted to make room for others.

@@ -47,6 +47,7 @@ impl Cache {
             let LevelCounters {
                 hits,
                 stores,
+                carried,
                 drops,
                 invalidations,
                 evictions,
@@ -65,6 +66,7 @@ impl Cache {
                 warm_blocks: level.warm_blocks.load(Ordering::Relaxed),
                 hits,
                 stores,
+                carried,
                 drops,
                 evictions,
                 invalidations,

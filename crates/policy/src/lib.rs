@@ -40,12 +40,13 @@ pub mod spec;
 mod succession;
 pub mod two_q;
 pub mod ubm;
+mod ulc;
 mod values;
 mod visit;
 pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
-pub use registry::{build, ghosts, parse_list, registry, visit};
+pub use registry::{build, ghosts, parse_list, registry, unified, visit};
 pub use sample::Share;
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};
 pub use succession::Succession;

@@ -20,12 +20,13 @@ macro_rules! policies {
                 $(name if name == <crate::$module::$policy as Configured>::INFO.name => {
                     <crate::$module::$policy as Configured>::visit(setup, &params, visitor)
                 })*
-                _ => unreachable!("find() knows registered names only"),
+                name => Err(SpecError::NeedsLevels { policy: name }),
             }
         }
 
         /// The most ghosts that the policy `spec` remembers with a cache of `capacity` blocks: 0 if it remembers none,
-        /// `u32::MAX` if their number is not limited. Room for more does not change its behaviour.
+        /// `u32::MAX` if their number is not limited. Room for more does not change its behaviour. For a policy that decides for
+        /// all levels, `capacity` is the number of blocks in all of them, and ghosts are what no level has.
         pub fn ghosts(spec: &Spec, capacity: u32) -> Result<u32, SpecError> {
             let info = find(spec.name())?;
             let params = spec.params(info)?;
@@ -33,7 +34,7 @@ macro_rules! policies {
                 $(name if name == <crate::$module::$policy as Configured>::INFO.name => {
                     <crate::$module::$policy as Configured>::ghosts(&params, capacity)
                 })*
-                _ => unreachable!("find() knows registered names only"),
+                _ => crate::ulc::ghosts(&params, capacity),
             }
         }
     };
@@ -67,15 +68,27 @@ policies! {
     amp::Amp,
 }
 
+static UNIFIED: &[Info] = &[crate::ulc::INFO];
+
 /// What policies are also called in the literature.
 const OTHER_NAMES: &[(&str, &str)] = &[("min", "opt"), ("belady", "opt")];
 
-/// All policies, in the order of `nigh policies`.
+/// Policies for one cache, in the order of `nigh policies`.
 pub fn registry() -> &'static [Info] {
     REGISTRY
 }
 
+/// What decides for all levels of a cache at once, with a [`Spec`] like a policy; [`build`] does not create it.
+pub fn unified() -> &'static [Info] {
+    UNIFIED
+}
+
 impl Spec {
+    /// Whether it decides for all levels of a cache at once.
+    pub fn is_unified(&self) -> bool {
+        UNIFIED.iter().any(|info| info.name == self.name())
+    }
+
     /// The description of its policy.
     pub fn info(&self) -> &'static Info {
         find(self.name()).expect("a parsed policy is registered")
@@ -84,9 +97,10 @@ impl Spec {
 
 /// The description of the policy called `name`.
 fn find(name: &str) -> Result<&'static Info, SpecError> {
-    REGISTRY.iter().find(|info| info.name == name).ok_or_else(|| SpecError::UnknownPolicy {
+    let all = || REGISTRY.iter().chain(UNIFIED);
+    all().find(|info| info.name == name).ok_or_else(|| SpecError::UnknownPolicy {
         name: name.to_owned(),
-        near: nearest(name, REGISTRY.iter().map(|info| info.name)),
+        near: nearest(name, all().map(|info| info.name)),
     })
 }
 
@@ -103,7 +117,7 @@ impl FromStr for Spec {
     }
 }
 
-/// The policies of a list, each once; `all` is every registered one. An error comes with the name that is wrong.
+/// The policies of a list, each once; `all` is every one for one cache. An error comes with the name that is wrong.
 pub fn parse_list<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Spec>, (&'a str, SpecError)> {
     let mut specs: Vec<Spec> = Vec::new();
     for name in names {

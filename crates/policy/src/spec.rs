@@ -394,6 +394,11 @@ pub enum SpecError {
         /// The policy's name.
         policy: &'static str,
     },
+    /// The policy decides for all levels of a cache at once, and the host has one.
+    NeedsLevels {
+        /// The policy's name.
+        policy: &'static str,
+    },
 }
 
 impl fmt::Display for SpecError {
@@ -423,6 +428,9 @@ impl fmt::Display for SpecError {
                     "policy '{policy}' is limited to {most} blocks, including ghosts, and this cache could hold {slots}: \
                      use a smaller cache, fewer ghosts, larger blocks or another policy"
                 )
+            }
+            SpecError::NeedsLevels { policy } => {
+                write!(f, "policy '{policy}' decides at which level of a cache a block belongs: it needs a cache with levels")
             }
             SpecError::NeedsFuture { policy } => {
                 write!(f, "policy '{policy}' needs to know the future: it runs in replay only")

@@ -302,7 +302,7 @@ impl Statistics {
     fn encode_levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&LevelStatistics) -> u64;
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
-        let metrics: [(&str, &str, MetricType, Value); 17] = [
+        let metrics: [(&str, &str, MetricType, Value); 18] = [
             ("level_places", "Blocks that a level has places for", gauge, |level| level.blocks),
             ("level_stored_blocks", "Blocks that a level holds", gauge, |level| level.stored),
             ("level_warm_blocks", "Blocks that a level held at the start", gauge, |level| level.warm_blocks),
@@ -314,6 +314,7 @@ impl Statistics {
             ),
             ("level_loads", "Blocks loaded from a level", counter, |level| level.hits),
             ("level_stores", "Blocks stored in a level", counter, |level| level.stores),
+            ("level_carried", "Of these, blocks that came from the level above", counter, |level| level.carried),
             ("level_drops", "Blocks not stored, because too many were on their way", counter, |level| level.drops),
             ("level_replaced", "Blocks of a level that made room for others", counter, |level| level.evictions),
             ("level_invalidations", "Blocks of a level whose contents changed", counter, |level| level.invalidations),

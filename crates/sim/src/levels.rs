@@ -12,8 +12,8 @@ use crate::replay::{Cache, STRETCH, Watch, cpu_s};
 /// How levels work together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scheme {
-    /// Unified level-aware caching, [`Ulc`].
-    Ulc,
+    /// Unified level-aware caching, [`Ulc`], with its parameters. Those of several clients have stacks of any length.
+    Ulc(Spec),
     /// One LRU stack over all levels, [`UniLru`].
     UniLru,
     /// Each level sees the misses of the one above and decides alone, by a policy of its own: the first level by the first policy, and
@@ -24,7 +24,7 @@ pub enum Scheme {
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Scheme::Ulc => f.write_str("ulc"),
+            Scheme::Ulc(spec) => spec.fmt(f),
             Scheme::UniLru => f.write_str("unilru"),
             Scheme::Independent(specs) => {
                 let specs: Vec<String> = specs.iter().map(ToString::to_string).collect();
@@ -37,10 +37,10 @@ impl fmt::Display for Scheme {
 impl FromStr for Scheme {
     type Err = SpecError;
 
-    /// `ulc`, `unilru`, `indlru`, or `ind:POLICY/POLICY`, such as `ind:lru/mq`.
+    /// `ulc`, `ulc:ghosts=NUMBER`, `unilru`, `indlru`, or `ind:POLICY/POLICY`, such as `ind:lru/mq`.
     fn from_str(text: &str) -> Result<Scheme, SpecError> {
         Ok(match text {
-            "ulc" => Scheme::Ulc,
+            _ if text.parse::<Spec>().is_ok_and(|spec| spec.is_unified()) => Scheme::Ulc(text.parse()?),
             "unilru" => Scheme::UniLru,
             "indlru" => Scheme::Independent(vec!["lru".parse()?]),
             _ => {
@@ -134,7 +134,7 @@ pub fn replay_clients(
     let count = clients(references).expect("a server has so many clients");
     let slots = references.distinct();
     let clients = match scheme {
-        Scheme::Ulc => joint(references, UlcClients::new(slots, count, own, shared), count, watch),
+        Scheme::Ulc(_) => joint(references, UlcClients::new(slots, count, own, shared), count, watch),
         Scheme::UniLru => joint(references, UniLruClients::new(slots, count, own, shared), count, watch),
         Scheme::Independent(specs) => {
             independent(Clients { references, count: count.into() }, specs, capacities, watch)?
@@ -182,7 +182,12 @@ pub fn replay(references: &References, scheme: &Scheme, capacities: &[u32], watc
     let start = cpu_s();
     let slots = references.distinct();
     let counts = match scheme {
-        Scheme::Ulc => unified(references, Ulc::new(slots, capacities), watch),
+        Scheme::Ulc(spec) => {
+            let all = capacities.iter().map(|&blocks| u64::from(blocks)).sum::<u64>();
+            let mut ulc = Ulc::new(slots, capacities);
+            ulc.limit_ghosts(nigh_policy::ghosts(spec, u32::try_from(all).unwrap_or(u32::MAX))?, &mut Vec::new());
+            unified(references, ulc, watch)
+        }
         Scheme::UniLru => unified(references, UniLru::new(slots, capacities), watch),
         Scheme::Independent(specs) => {
             let mut counts = independent(Clients { references, count: 1 }, specs, capacities, watch)?;
@@ -382,6 +387,7 @@ mod tests {
     fn schemes_are_written_as_they_are_read() {
         for (text, written) in [
             ("ulc", "ulc"),
+            ("ulc:ghosts=0.5", "ulc:ghosts=0.5"),
             ("unilru", "unilru"),
             ("indlru", "ind:lru"),
             ("ind:lru/mq", "ind:lru/mq"),

@@ -131,7 +131,7 @@ fn shares_follow_working_sets() {
     let busy = (0..60_000).map(|_| (0, 0, random.random_range(0..3000)));
     let references = references(busy.chain((0..100_000).map(|at| (1, 1, at % 800))));
     let watch = Watch { warmup: 60_000, ..Watch::default() };
-    let run = replay_clients(&references, &Scheme::Ulc, &[200, 1500], watch).unwrap();
+    let run = replay_clients(&references, &"ulc".parse::<Scheme>().unwrap(), &[200, 1500], watch).unwrap();
     let hits: u64 = run.clients[1].hits.iter().sum();
     assert_eq!(clients(&references), Ok(2));
     assert!(hits > 97_000, "{hits} of 100,000 references: its loop fits");

@@ -96,7 +96,7 @@ impl UlcClient {
     /// For each block that the server no longer has for this client: the yardstick is adjusted if it was this block, and the
     /// client has one block less there.
     pub fn update(&mut self, update: Update<'_>) {
-        update.notices.iter().for_each(|&slot| self.ulc.lose(slot));
+        update.notices.iter().for_each(|&slot| self.ulc.lose_lowest(slot));
         self.free = update.free;
         self.ulc.set_floor(update.oldest);
     }

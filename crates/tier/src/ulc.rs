@@ -12,6 +12,8 @@
 //!   is the only other thing that can change.
 //! * **A yardstick that is referenced** is adjusted before the block moves to the top.
 //! * **Pruning** removes from the bottom what is cached at no level. That changes no decision.
+//! * **The length of the stack** is not limited in the text. With [`Ulc::limit_ghosts`], the stack has at most so many blocks that are
+//!   cached at no level; the one that was referenced the longest time ago is forgotten. docs/papers/ulc.md has the effect.
 //! * **tempLRU** is the [`TRANSIT`] blocks that were last brought to the client and not cached there. Hits in it are counted apart
 //!   ([`Counts::transit`]), not as hits of the first level.
 
@@ -23,6 +25,9 @@ use crate::levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
 
 /// Blocks in the client's transit buffer (*tempLRU*, "a small LRU stack").
 const TRANSIT: u32 = 64;
+
+/// References of earlier runs have numbers up to this one.
+const RESTORED: u64 = 1 << 40;
 
 /// L_out: cached at no level.
 const OUT: u8 = u8::MAX;
@@ -54,12 +59,18 @@ pub struct Ulc {
     /// Blocks at each level.
     blocks: Vec<u32>,
     capacities: Vec<u32>,
+    /// Blocks that a level may still have although its capacity was lowered.
+    left_over: Vec<u32>,
     /// The number of the last reference.
     now: u64,
     /// Entries into the transit buffer so far, modulo 2^32.
     entered: u32,
     /// Blocks whose last reference has this number or a higher one belong to the last level at least, whatever its yardstick.
     floor: u64,
+    /// The most blocks of the stack that are cached at no level; `u32::MAX` for no limit.
+    ghosts_most: u32,
+    /// With a limit: the one of these that was referenced the longest time ago.
+    oldest: Option<Slot>,
     counts: Counts,
 }
 
@@ -79,9 +90,12 @@ impl Ulc {
             yardsticks: vec![None; levels],
             blocks: vec![0; levels],
             capacities: capacities.to_vec(),
+            left_over: vec![0; levels],
             now: 0,
             entered: 0,
             floor: u64::MAX,
+            ghosts_most: u32::MAX,
+            oldest: None,
             counts: Counts::default(),
         }
     }
@@ -92,11 +106,72 @@ impl Ulc {
     /// If `capacity` is 0.
     pub fn resize(&mut self, level: Level, capacity: u32, moves: &mut Vec<Move>) {
         assert!(capacity > 0, "levels hold blocks");
-        self.capacities[usize::from(level)] = capacity;
+        self.bound(level, capacity);
         while self.blocks[usize::from(level)] > capacity {
             self.make_room(usize::from(level), moves);
         }
         self.prune(moves);
+    }
+
+    /// As [`Ulc::resize`], but what is too much stays until [`Ulc::shed`] demotes it.
+    ///
+    /// # Panics
+    /// If `capacity` is 0.
+    pub fn bound(&mut self, level: Level, capacity: u32) {
+        assert!(capacity > 0, "levels hold blocks");
+        let level = usize::from(level);
+        (self.capacities[level], self.left_over[level]) = (capacity, self.blocks[level]);
+    }
+
+    /// Demotes one block from `level`, and from each lower one that becomes too full. Returns the first of them.
+    ///
+    /// # Panics
+    /// If `level` has no block.
+    pub fn shed(&mut self, level: Level, moves: &mut Vec<Move>) -> Slot {
+        let victim = self.lower(usize::from(level), moves);
+        self.make_room(usize::from(level) + 1, moves);
+        self.prune(moves);
+        victim
+    }
+
+    /// From now on the stack has at most `most` blocks that are cached at no level. To be called first before any reference.
+    ///
+    /// # Panics
+    /// If `most` is 0.
+    pub fn limit_ghosts(&mut self, most: u32, moves: &mut Vec<Move>) {
+        assert!(most > 0, "the block that is referenced may be one");
+        self.ghosts_most = most;
+        self.prune(moves);
+    }
+
+    /// Makes room for slots below `slots`, at least as many as before.
+    pub fn grow(&mut self, slots: u32) {
+        self.known.grow(slots, [&mut self.stack]);
+    }
+
+    /// The block of `slot`, which is not in the stack, was at `level` in an earlier run: it was referenced before all others.
+    /// Returns whether the level has room.
+    pub fn restore(&mut self, slot: Slot, level: Level) -> bool {
+        let level = usize::from(level);
+        if self.blocks[level] >= self.capacities[level] {
+            return false;
+        }
+        self.now = self.now.max(RESTORED);
+        let last = self.stack.back(&self.known).map_or(self.now, |back| self.last(back) - 1);
+        self.stack.push_back(&mut self.known, slot);
+        *self.known.own_mut(slot) = Known { last, transit: 0, level: OUT };
+        self.enter(slot, level);
+        true
+    }
+
+    /// Blocks at `level`.
+    pub fn blocks(&self, level: Level) -> u32 {
+        self.blocks[usize::from(level)]
+    }
+
+    /// Blocks of the stack that are cached at no level.
+    fn ghosts(&self) -> u32 {
+        self.stack.len() - self.blocks.iter().sum::<u32>()
     }
 
     /// Blocks in the stack: those cached at a level, and others that were referenced since the oldest of these.
@@ -135,6 +210,23 @@ impl Ulc {
         self.yardsticks[level] = Some(at);
     }
 
+    /// `slot`, which is cached at no level, leaves the stack or its place there.
+    fn pass_oldest(&mut self, slot: Slot) {
+        if self.oldest == Some(slot) {
+            let others = self.ghosts() > 1;
+            let mut above = std::iter::successors(Some(slot), |&at| self.stack.before(&self.known, at)).skip(1);
+            self.oldest = if others { above.find(|&at| self.known.own(at).level == OUT) } else { None };
+        }
+    }
+
+    /// `slot`, which is in the stack, is cached at no level from now on.
+    fn enter_ghosts(&mut self, slot: Slot) {
+        let is_older = |oldest| self.last(slot) < self.last(oldest);
+        if self.ghosts_most < u32::MAX && self.oldest.is_none_or(is_older) {
+            self.oldest = Some(slot);
+        }
+    }
+
     /// Takes `slot` from its level.
     fn leave(&mut self, slot: Slot) {
         let level = usize::from(self.known.own(slot).level);
@@ -143,6 +235,8 @@ impl Ulc {
                 self.adjust(level);
             }
             self.blocks[level] -= 1;
+        } else {
+            self.pass_oldest(slot);
         }
         self.known.own_mut(slot).level = OUT;
     }
@@ -162,16 +256,26 @@ impl Ulc {
             if self.blocks[level] <= self.capacities[level] {
                 return;
             }
-            let victim = self.yardsticks[level].expect("a level with blocks has a yardstick");
-            self.leave(victim);
-            if level + 1 < self.blocks.len() {
-                self.enter(victim, level + 1);
-                self.counts.demoted(level as Level);
-                moves.push(Move::Demote(victim, level as Level));
-            } else {
-                moves.push(Move::Drop(victim, level as Level));
-            }
+            self.lower(level, moves);
         }
+    }
+
+    /// Demotes the block at the yardstick of `level`, or drops it from the last level. Returns it.
+    fn lower(&mut self, level: usize, moves: &mut Vec<Move>) -> Slot {
+        let victim = self.yardsticks[level].expect("a level with blocks has a yardstick");
+        self.leave(victim);
+        if level + 1 < self.blocks.len() {
+            self.enter(victim, level + 1);
+            self.counts.demoted(level as Level);
+            moves.push(Move::Demote(victim, level as Level));
+        } else {
+            // At the bottom it is pruned next.
+            if self.stack.back(&self.known) != Some(victim) {
+                self.enter_ghosts(victim);
+            }
+            moves.push(Move::Drop(victim, level as Level));
+        }
+        victim
     }
 
     /// The request for the block of `slot`: where it is, and where it belongs from now on.
@@ -206,13 +310,24 @@ impl Ulc {
         if let Some(to) = retrieve.to {
             self.enter(slot, usize::from(to));
             self.make_room(usize::from(to), moves);
+        } else {
+            self.enter_ghosts(slot);
         }
         self.prune(moves);
         self.counts.count(retrieve);
     }
 
-    /// The last level no longer has the block of `slot`.
-    pub(crate) fn lose(&mut self, slot: Slot) {
+    /// `level` no longer has the block of `slot`, if it had it. What the stack forgets is added to `moves`.
+    pub fn lose(&mut self, slot: Slot, level: Level, moves: &mut Vec<Move>) {
+        if self.known.own(slot).level == level {
+            self.leave(slot);
+            self.enter_ghosts(slot);
+            self.prune(moves);
+        }
+    }
+
+    /// The last level no longer has the block of `slot`, as other clients have its place. It is pruned later.
+    pub(crate) fn lose_lowest(&mut self, slot: Slot) {
         if usize::from(self.known.own(slot).level) + 1 == self.blocks.len() {
             self.leave(slot);
         }
@@ -243,14 +358,24 @@ impl Ulc {
         self.capacities[last] = capacity;
     }
 
-    /// Removes what lies below the last yardstick: no such block would be cached if it were referenced.
+    /// Removes what lies below the last yardstick: no such block would be cached if it were referenced. Then those that are too many.
     fn prune(&mut self, moves: &mut Vec<Move>) {
-        let is_past = |known: &Known| known.level == OUT && known.last < self.floor;
-        while let Some(bottom) = self.stack.back(&self.known).filter(|&slot| is_past(self.known.own(slot))) {
-            self.stack.unlink(&mut self.known, bottom);
-            *self.known.own_mut(bottom) = Known::default();
-            moves.push(Move::Forget(bottom));
+        let is_past = |known: &Known, floor| known.level == OUT && known.last < floor;
+        let bottom = |ulc: &Ulc| ulc.stack.back(&ulc.known).filter(|&slot| is_past(ulc.known.own(slot), ulc.floor));
+        while let Some(bottom) = bottom(self) {
+            self.forget(bottom, moves);
         }
+        while self.ghosts() > self.ghosts_most {
+            self.forget(self.oldest.expect("there are such blocks"), moves);
+        }
+    }
+
+    /// `slot`, which is cached at no level, leaves the stack.
+    fn forget(&mut self, slot: Slot, moves: &mut Vec<Move>) {
+        self.pass_oldest(slot);
+        self.stack.unlink(&mut self.known, slot);
+        *self.known.own_mut(slot) = Known::default();
+        moves.push(Move::Forget(slot));
     }
 }
 
@@ -287,11 +412,16 @@ impl Tier for Ulc {
         assert!(stack.is_sorted_by_key(|&slot| std::cmp::Reverse(self.last(slot))), "the stack is out of order");
         let is_needed = |&slot: &Slot| self.level(slot).is_some() || self.last(slot) >= self.floor;
         assert!(stack.last().is_none_or(is_needed), "the stack is not pruned");
+        if self.ghosts_most < u32::MAX {
+            let oldest = stack.iter().rev().find(|&&slot| self.level(slot).is_none());
+            assert_eq!(oldest.copied(), self.oldest, "another block would be forgotten next");
+            assert!(self.ghosts() <= self.ghosts_most, "the stack is too long");
+        }
         for (level, &capacity) in self.capacities.iter().enumerate() {
             let own = stack.iter().filter(|&&slot| usize::from(self.known.own(slot).level) == level);
             let own: Vec<Slot> = own.copied().collect();
             assert_eq!(own.len(), self.blocks[level] as usize, "level {level} is miscounted");
-            assert!(own.len() <= capacity as usize, "level {level} holds too much");
+            assert!(own.len() <= capacity.max(self.left_over[level]) as usize, "level {level} holds too much");
             assert_eq!(own.last().copied(), self.yardsticks[level], "the yardstick of level {level} is wrong");
         }
     }

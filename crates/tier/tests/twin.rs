@@ -13,9 +13,16 @@ struct Naive {
     /// Block and level status, the most recently referenced first.
     stack: VecDeque<(u32, Option<usize>)>,
     capacities: Vec<usize>,
+    /// The most blocks without a level status.
+    ghosts: usize,
 }
 
 impl Naive {
+    fn new(capacities: &[u32], ghosts: usize) -> Naive {
+        let capacities = capacities.iter().map(|&blocks| blocks as usize).collect();
+        Naive { stack: VecDeque::new(), capacities, ghosts }
+    }
+
     fn yardstick(&self, level: usize) -> Option<usize> {
         self.stack.iter().rposition(|&(_, status)| status == Some(level))
     }
@@ -28,6 +35,16 @@ impl Naive {
         while self.stack.back().is_some_and(|(_, status)| status.is_none()) {
             self.stack.pop_back();
         }
+        while self.stack.iter().filter(|(_, status)| status.is_none()).count() > self.ghosts {
+            let oldest = self.stack.iter().rposition(|(_, status)| status.is_none()).unwrap();
+            self.stack.remove(oldest);
+        }
+    }
+
+    /// The block is at its level no more.
+    fn lose(&mut self, block: u32) {
+        self.stack.iter_mut().filter(|(other, _)| *other == block).for_each(|(_, status)| *status = None);
+        self.prune();
     }
 
     /// Where it was, where it is now, and which blocks went one level down.
@@ -109,11 +126,11 @@ fn found(retrieve: Retrieve, moves: &[Move]) -> (Option<usize>, Option<usize>, V
 /// Level sizes of all kinds: one level, equal ones, small above large, large above small, of one block.
 const SIZES: [&[u32]; 6] = [&[7], &[8, 8, 8], &[2, 5, 30], &[30, 5, 2], &[1, 1], &[3, 1, 4, 1, 5]];
 
-fn same(
-    mut tier: impl Tier,
+fn same<T: Tier>(
+    mut tier: T,
     mut naive: impl FnMut(u32) -> (Option<usize>, Option<usize>, Vec<(u32, usize)>),
     seed: u64,
-) {
+) -> T {
     let mut moves = Vec::new();
     let mut demotions = [0; LEVELS_MAX];
     let references = workload::mixed(seed, 64, 4000);
@@ -130,15 +147,68 @@ fn same(
     }
     let counts = tier.counts();
     assert_eq!((counts.references, counts.demotions), (references.len() as u64, demotions));
+    tier
 }
 
 #[test]
 fn ulc_follows_the_text() {
     for (seed, capacities) in (0..).zip(SIZES.iter().cycle().take(48)) {
-        let capacities_of = capacities.iter().map(|&blocks| blocks as usize).collect();
-        let mut naive = Naive { stack: VecDeque::new(), capacities: capacities_of };
+        let mut naive = Naive::new(capacities, usize::MAX);
         same(Ulc::new(64, capacities), |block| naive.reference(block), seed);
     }
+}
+
+#[test]
+fn a_limited_stack_forgets_what_was_referenced_first() {
+    for (seed, capacities) in (0..).zip(SIZES.iter().cycle().take(48)) {
+        let ghosts = [1, 2, 5, 20][seed as usize % 4];
+        let mut naive = Naive::new(capacities, ghosts);
+        let mut ulc = Ulc::new(64, capacities);
+        ulc.limit_ghosts(ghosts as u32, &mut Vec::new());
+        let ulc = same(ulc, |block| naive.reference(block), seed);
+        assert_eq!(ulc.known() as usize, naive.stack.len());
+    }
+}
+
+/// Levels that lose blocks, as live ones do.
+#[test]
+fn what_a_level_loses_is_a_miss() {
+    for (seed, capacities) in (0..).zip(SIZES.iter().cycle().take(48)) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut naive = Naive::new(capacities, 7);
+        let mut ulc = Ulc::new(64, capacities);
+        let mut moves = Vec::new();
+        ulc.limit_ghosts(7, &mut moves);
+        for block in workload::mixed(seed, 64, 3000) {
+            let slot = Slot(block as u32);
+            let lost = Slot(random.random_range(0..64));
+            if let Some(level) = ulc.level(lost).filter(|_| random.random_bool(0.1)) {
+                ulc.lose(lost, level, &mut moves);
+                naive.lose(lost.0);
+            }
+            moves.clear();
+            assert_eq!(found(ulc.reference(slot, &mut moves), &moves), naive.reference(slot.0), "seed {seed}");
+            ulc.check();
+            assert_eq!(ulc.known() as usize, naive.stack.len());
+        }
+    }
+}
+
+/// What an earlier run left is below everything else, in the order in which it is restored.
+#[test]
+fn a_restart_goes_on_with_what_levels_hold() {
+    let mut ulc = Ulc::new(16, &[2, 2, 3]);
+    let mut moves = Vec::new();
+    ulc.limit_ghosts(3, &mut moves);
+    let restored = [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)].map(|(slot, level)| ulc.restore(Slot(slot), level));
+    assert_eq!(restored, [true, true, false, true, true], "a level takes no more than it has room for");
+    ulc.check();
+    assert_eq!(ulc.reference(Slot(4), &mut moves), Retrieve { from: Some(2), to: Some(0) });
+    assert_eq!(ulc.reference(Slot(8), &mut moves), Retrieve { from: None, to: Some(0) });
+    assert_eq!(ulc.reference(Slot(0), &mut moves), Retrieve { from: Some(1), to: Some(1) }, "older than all above");
+    assert_eq!(ulc.reference(Slot(0), &mut moves), Retrieve { from: Some(1), to: Some(0) });
+    assert_eq!(moves, [Move::Demote(Slot(4), 0)]);
+    ulc.check();
 }
 
 #[test]

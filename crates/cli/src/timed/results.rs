@@ -131,6 +131,7 @@ pub(super) struct DiskRow {
 pub(super) struct LevelRow {
     pub(super) hits: u64,
     pub(super) stores: u64,
+    carried: u64,
     drops: u64,
     invalidations: u64,
     pub(super) evictions: u64,
@@ -234,6 +235,7 @@ impl LevelRow {
         LevelRow {
             hits: cache.hits,
             stores: cache.stores,
+            carried: cache.carried,
             drops: cache.drops,
             invalidations: cache.invalidations,
             evictions: cache.evictions,

@@ -17,6 +17,7 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
         spare: 12,
         storing: 0,
         policy: policy.parse().expect("a registered policy"),
+        levels: Vec::new(),
         tenants: None,
         limits: Limits {
             requests: 16,

@@ -9,4 +9,5 @@ mod levels;
 mod replay;
 mod shares;
 mod tenants;
+mod unified;
 mod verify;

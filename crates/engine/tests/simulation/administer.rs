@@ -19,7 +19,8 @@ impl World {
                 let policy = policy.parse::<Spec>().expect("registered");
                 let setup = self.engine.setup(&policy).expect("possible");
                 let next = Successor::new(&policy, &setup).expect("possible");
-                assert_eq!(self.engine.set_policy(next).is_err(), self.talk.is_some());
+                let keeps = self.talk.is_some() || self.engine.config().policy.is_unified();
+                assert_eq!(self.engine.set_policy(next).is_err(), keeps);
             }
             2 => {
                 if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {

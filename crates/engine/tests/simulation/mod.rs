@@ -164,6 +164,7 @@ fn config(random: &mut Random) -> Config {
         spare,
         storing: 0,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
+        levels: Vec::new(),
         tenants: None,
         limits: Limits {
             requests: random.random_range(1..40),
@@ -243,6 +244,9 @@ impl World {
             config.tenants = Some(tenants);
             talk
         });
+        if talk.is_none() && random.random_bool(0.5) {
+            level::unify(&mut random, &mut config, &levels);
+        }
         let mut world = World {
             plan,
             engine: Engine::new(config).expect("the set-up is possible"),

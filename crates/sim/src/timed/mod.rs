@@ -302,12 +302,20 @@ fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedEr
     config.limits.loading = config.limits.loading.max(4 * part);
     config.limits.dirty = config.limits.dirty.max(2 * part);
     config.limits.requests = config.limits.requests.max(setup.programs.len() as u32);
+    if policy.is_unified() {
+        config.levels = setup.levels.iter().map(|level| level_blocks(level, setup.block_bytes)).collect();
+    }
     if let Some(control) = setup.tenants {
         let mut control = control.clone();
         control.limits.tenants = control.limits.tenants.max(setup.programs.len() as u32);
         config.tenants = Some(Tenants { control, files: files(setup)? });
     }
     Ok(config)
+}
+
+/// The blocks of a level.
+fn level_blocks(level: &Level, block_bytes: u32) -> u32 {
+    (level.bytes / u64::from(block_bytes)) as u32
 }
 
 /// The files of all layouts, in blocks.

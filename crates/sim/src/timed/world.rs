@@ -16,7 +16,7 @@ use nigh_prefetch::Prefetcher;
 
 use super::encoded::EncodedLevel;
 use super::processor::Processor;
-use super::{Latencies, LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
+use super::{Latencies, LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What, level_blocks};
 
 /// Steps between two reports of progress.
 const STRETCH: usize = 1 << 12;
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
         }
         let disks = &devices[..setup.disks.len()];
         for (number, level) in (disks.len()..).zip(setup.levels) {
-            let blocks = (level.bytes / u64::from(setup.block_bytes)) as u32;
+            let blocks = level_blocks(level, setup.block_bytes);
             engine.add_level(LevelConfig {
                 port: Port(number as u16),
                 offset: 0,

@@ -1,0 +1,214 @@
+//! With unified level-aware caching, blocks are where they belong: those that pass through memory, and those that a level passes on
+//! to the next one.
+
+use crate::arena::Shared;
+use crate::engine::{Engine, Place};
+use crate::frames::{DIRTY, LOADING, TRANSIT};
+use crate::level::{Batch, Entry};
+use crate::queue::Class;
+use crate::record::{Carry, Record};
+use crate::request::{Fault, Volume};
+use crate::slots::{Key, NONE};
+
+impl Engine {
+    /// `frame`, which was just taken, is for the block that was referenced.
+    pub(crate) fn place(&mut self, place: Place, frame: u32) {
+        match place {
+            Place::Resident(slot) => self.slots.set_frame(slot, frame),
+            Place::Passing(key) => {
+                self.volume(key.volume()).outside += 1;
+                let before = self.outside.insert(key, frame);
+                assert_eq!(before, None, "a block that has a frame needs no other");
+            }
+        }
+    }
+
+    /// The load of `key`, whose contents are now in `frame`, is over.
+    pub(crate) fn arrive(&mut self, key: Key, frame: u32) {
+        if !self.unified {
+            return self.free_if_clean(key, frame);
+        }
+        self.settle(key);
+        self.pass(key, frame);
+        let most = (self.config.limits.prefetching as usize).max(TRANSIT_LEAST).min(self.config.spare as usize / 4);
+        while self.transit.len() > most {
+            self.leave_transit();
+        }
+    }
+
+    /// If `key` passes through memory and its contents are in `frame`, it enters the transit buffer, tempLRU of section 5.3.2.1. Of
+    /// prefetched blocks, that has all that nobody has asked for yet.
+    pub(crate) fn pass(&mut self, key: Key, frame: u32) {
+        if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING) {
+            return;
+        }
+        if !self.frames.has(frame, TRANSIT) {
+            self.frames.set(frame, TRANSIT);
+            self.transit.push_back((key, frame));
+        }
+    }
+
+    /// The block that entered the transit buffer first leaves it, to its level if it belongs to one. Returns whether there was one.
+    pub(crate) fn leave_transit(&mut self) -> bool {
+        let Some((key, frame)) = self.transit.pop_front() else { return false };
+        if self.outside.get(&key) == Some(&frame) && self.frames.has(frame, TRANSIT) {
+            self.frames.clear(frame, TRANSIT);
+            self.note_leaving(key.volume(), frame);
+            self.offer(key, frame);
+            self.free_if_clean(key, frame);
+        }
+        true
+    }
+
+    /// Carries out what was decided for blocks in levels.
+    pub(crate) fn follow_orders(&mut self) {
+        while let Some(slot) = self.policy.next_order() {
+            self.settle(self.slots.key(slot));
+        }
+    }
+
+    /// Where `key` belongs: 0 is memory, others are levels, counted from 1.
+    fn status(&self, key: Key) -> Option<usize> {
+        self.policy.level(self.slots.find(key)?)
+    }
+
+    /// Has the copies of `key` follow its level status. A copy below its level may stay until its place is needed: if the block is
+    /// demoted to there again, it need not be stored again. A copy above its level is passed on. Without a status, no copy
+    /// stays.
+    pub(crate) fn settle(&mut self, key: Key) {
+        let status = self.status(key);
+        let entry = self.entry(key);
+        let mut above = None;
+        for at in 0..self.levels.len() {
+            let level = &mut self.levels[at].level;
+            let Some(place) = level.find(entry) else { continue };
+            match status {
+                Some(status) if status == at + 1 => level.keep(place),
+                Some(status) if status <= at => level.release(place),
+                Some(_) if above.is_none() => above = Some((at, place)),
+                _ => level.discard(place),
+            }
+        }
+        let Some(to) = status.and_then(|status| status.checked_sub(1)) else { return };
+        let is_coming = |at: usize| self.levels[at].level.is_storing(entry);
+        let is_there = self.levels[to].level.find(entry).is_some() || is_coming(to);
+        match above {
+            Some((at, place)) if is_there => self.levels[at].level.discard(place),
+            Some((at, place)) => self.carry(key, at, place, to),
+            // What is being stored at another level is settled afterwards.
+            None if !is_there && self.current(key).is_none() && !(0..self.levels.len()).any(is_coming) => {
+                self.note_gone(key, to);
+            }
+            None => {}
+        }
+    }
+
+    /// The level number `at`, to which `key` belongs, does not have it.
+    pub(crate) fn note_gone(&mut self, key: Key, at: usize) {
+        if let Some(slot) = self.slots.find(key) {
+            self.policy.lose(slot, at + 1);
+        }
+    }
+
+    /// Copies of `key`, of which nothing is known any more, may be replaced.
+    pub(crate) fn release_copies(&mut self, key: Key) {
+        let entry = self.entry(key);
+        for state in &mut self.levels {
+            if let Some(place) = state.level.find(entry) {
+                state.level.release(place);
+            }
+        }
+    }
+
+    /// Passes the block at `place` of level `at` on to level `to`: Demote(b, i, j). Nothing waits for that; if too much is under way,
+    /// the block is dropped.
+    fn carry(&mut self, key: Key, at: usize, place: u32, to: usize) {
+        let entry = self.entry(key);
+        let target = if self.has_room_to_store(to) { self.levels[to].level.begin_store(entry) } else { None };
+        let Some(target) = target else {
+            self.levels[at].level.discard(place);
+            self.levels[to].level.counters.drops += 1;
+            return self.note_gone(key, to);
+        };
+        self.storing += 1;
+        self.levels[to].storing += 1;
+        let sum = self.levels[at].level.sum(place);
+        self.carries.push(Carry { at, place, to, target, key, entry, frame: NONE, sum });
+    }
+
+    /// Queues what is to be passed on. Requests have taken their frames before.
+    pub(crate) fn go_on_carrying(&mut self, now: u64) {
+        for mut carry in std::mem::take(&mut self.carries) {
+            if self.frames.available() > self.reserved {
+                carry.frame = self.frames.take();
+                self.queue_level(carry.at, Class::Prefetch, carry.place, 1, Record::Carry(carry), now);
+            } else {
+                self.levels[carry.to].level.counters.drops += 1;
+                self.end_carry(&carry, true);
+            }
+        }
+    }
+
+    /// The block of `carry` does not arrive. With `leaves`, its level does not keep it either.
+    fn end_carry(&mut self, carry: &Carry, leaves: bool) {
+        let &Carry { at, place, to, target, key, entry, frame, .. } = carry;
+        self.storing -= 1;
+        self.levels[to].storing -= 1;
+        self.levels[to].level.end_store(target, entry, None);
+        if frame != NONE {
+            self.frames.put(frame);
+        }
+        let upper = &mut self.levels[at].level;
+        if leaves && upper.entry(place) == Some(entry) {
+            upper.discard(place);
+        }
+        if self.is_opening(key.volume(), entry) {
+            self.settle(key);
+        }
+    }
+
+    /// The device of the upper level has read the block into its frame.
+    pub(crate) fn complete_carry(&mut self, carry: Carry, sums: &[u64], result: Result<(), Fault>, now: u64) {
+        let Carry { at, place, to, target, key, entry, frame, sum } = carry;
+        self.note_level_result(at, result.is_err());
+        let is_good = result.is_ok() && sums == [sum];
+        let belongs = self.is_opening(key.volume(), entry) && self.status(key) == Some(to + 1);
+        let is_wanted = is_good && belongs && self.levels[to].level.is_storing_at(entry, target);
+        let upper = &mut self.levels[at].level;
+        let is_there = upper.entry(place) == Some(entry);
+        upper.counters.mismatches += u64::from(is_there && result.is_ok() && !is_good);
+        if is_wanted && is_there {
+            upper.discard(place);
+        }
+        if !is_wanted {
+            return self.end_carry(&carry, !is_good);
+        }
+        let mut held = Shared::new(&self.arena);
+        held.push(frame);
+        self.levels[to].level.counters.carried += 1;
+        let batch = Batch { place: target, blocks: vec![(key, entry)], frames: vec![frame], held };
+        self.queue_store(to, batch, true, now);
+    }
+
+    /// Whether `entry` is of the present opening of `volume`.
+    pub(crate) fn is_opening(&self, volume: Volume, entry: Entry) -> bool {
+        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        state.is_some_and(|state| state.opening == entry.opening())
+    }
+
+    /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.
+    pub(crate) fn note_level_result(&mut self, at: usize, failed: bool) {
+        self.levels[at].level.note_result(failed);
+        self.note_if_off(at);
+    }
+
+    pub(crate) fn note_if_off(&mut self, at: usize) {
+        if self.unified && self.levels[at].level.off {
+            self.policy.lose_level(at + 1);
+            self.stepping = true;
+        }
+    }
+}
+
+/// Blocks in the transit buffer, as in the pure scheme, unless the prefetcher needs more.
+const TRANSIT_LEAST: usize = 64;
