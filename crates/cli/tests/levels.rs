@@ -27,10 +27,13 @@ fn random(state: &mut u64, below: u64) -> u64 {
     (*state >> 33) % below
 }
 
-fn serve(folder: &Folder) -> Server {
+/// Policies in turn: the engine's own rule for the level, and one that decides for it.
+fn serve(folder: &Folder, round: u64) -> Server {
+    let policy = ["lirs", "ulc"][round as usize / 2 % 2];
     let level = format!("file:{}:{LEVEL_MIB}M", folder.text("level"));
     let disk = format!("disk={}", folder.text("image"));
-    folder.serve(&["--memory", MEMORY, "--level", &level, "--control", &folder.text("control"), &disk])
+    let control = folder.text("control");
+    folder.serve(&["--memory", MEMORY, "--policy", policy, "--level", &level, "--control", &control, &disk])
 }
 
 fn connect(server: &Server) -> Client<UnixStream> {
@@ -91,7 +94,7 @@ fn no_stale_byte_however_a_server_ends() {
             break;
         }
         let mut state = round + 1;
-        let server = serve(&folder);
+        let server = serve(&folder, round);
         let over = AtomicBool::new(false);
         let in_order = round % 4 == 3;
         std::thread::scope(|scope| {
@@ -124,7 +127,7 @@ fn no_stale_byte_however_a_server_ends() {
             server.kill();
             killed += 1;
         }
-        let server = serve(&folder);
+        let server = serve(&folder, round);
         compare(&server, &image, &format!("round {round}, {}", if in_order { "ended in order" } else { "killed" }));
         let level = &folder.status()["levels"][0];
         warm += u64::from(level["warm_blocks"].as_u64().unwrap() > 0);

@@ -107,6 +107,21 @@ pub(crate) trait Decider: Policy + Send {
         None
     }
 
+    /// Whether the block of `slot`, for which a decider for all levels was asked to `evict` just before, is kept in memory.
+    fn stays(&self, _slot: Slot) -> bool {
+        true
+    }
+
+    /// Whether the block of `slot` belongs elsewhere, and is kept in memory until it is written.
+    fn holds(&self, _slot: Slot) -> bool {
+        false
+    }
+
+    /// Ends that. Returns whether it was so.
+    fn let_go(&mut self, _slot: Slot) -> bool {
+        false
+    }
+
     /// The next block that a level below memory has to pass on or to drop. To be asked before slots are used again.
     fn next_order(&mut self) -> Option<Slot> {
         None

@@ -448,10 +448,10 @@ impl Engine {
                 self.dirty -= 1;
                 self.frames.clear(written.frame, DIRTY);
                 self.frames.set(written.frame, if is_unflushed { UNFLUSHED } else { 0 });
-                if self.outside.get(&key) == Some(&written.frame) {
+                if self.outside.get(&key) == Some(&written.frame) && !self.unified {
                     self.offer(key, written.frame);
                 }
-                self.free_if_clean(key, written.frame);
+                self.arrive(key, written.frame);
             } else if self.outside.contains_key(&key) {
                 self.volume(volume).dirty.hurry(block);
             }

@@ -568,20 +568,21 @@ impl Engine {
         }
         self.drain_forgotten();
         let slot = self.slots.find_or_add(key);
-        if self.resident == self.capacity {
-            let Some(victim) = self.policy.evict(slot, &access) else {
-                assert!(self.unified, "a policy for memory keeps what comes in");
-                self.follow_orders();
+        if self.unified || self.resident == self.capacity {
+            let victim = self.policy.evict(slot, &access);
+            self.follow_orders();
+            assert_ne!(victim, Some(slot), "the incoming block is not resident and cannot leave");
+            if let Some(victim) = victim {
+                self.depart(victim);
+                self.drain_forgotten();
+            }
+            if !self.policy.stays(slot) {
                 let frame = self.outside.get(&key).copied();
                 if let Some(frame) = frame {
                     self.pass(key, frame);
                 }
                 return (Place::Passing(key), frame, false);
-            };
-            assert_ne!(victim, slot, "the incoming block is not resident and cannot leave");
-            self.follow_orders();
-            self.depart(victim);
-            self.drain_forgotten();
+            }
         }
         self.policy.insert(slot, &access);
         self.resident += 1;

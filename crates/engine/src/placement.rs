@@ -23,10 +23,19 @@ impl Engine {
         }
     }
 
-    /// The load of `key`, whose contents are now in `frame`, is over.
+    /// The load or the write of `key`, whose contents are in `frame`, is over.
     pub(crate) fn arrive(&mut self, key: Key, frame: u32) {
         if !self.unified {
             return self.free_if_clean(key, frame);
+        }
+        let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) == frame);
+        if let Some(slot) = resident.filter(|_| !self.frames.has(frame, DIRTY | LOADING))
+            && self.policy.let_go(slot)
+        {
+            // It stayed until it was written.
+            self.slots.set_frame(slot, NONE);
+            self.resident -= 1;
+            self.place(Place::Passing(key), frame);
         }
         self.settle(key);
         self.pass(key, frame);

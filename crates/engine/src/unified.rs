@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use nigh_control::Index;
-use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec};
+use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Spec};
 use nigh_tier::{Move, Tier, Ulc};
 
 use crate::config::Config;
@@ -28,9 +28,26 @@ pub(crate) fn ghosts(spec: &Spec, levels: &[u32], capacity: u32) -> Result<u32, 
     checked(below.saturating_add(ghosts_of(spec, all)?), capacity)
 }
 
+/// The most frames for blocks that are held, as a part of memory: one in so many. That is the usual limit of dirty blocks.
+const RESERVE: u32 = 8;
+
+fn bit(bits: &[u64], slot: Slot) -> bool {
+    bits[slot.index() / 64] >> (slot.index() % 64) & 1 != 0
+}
+
 pub(crate) struct Unified {
     ulc: Ulc,
     spec: Spec,
+    /// Frames of memory.
+    capacity: u32,
+    /// Those that level 0 does not have, for blocks that are held.
+    reserve: u32,
+    /// Blocks that belong elsewhere, but stay in memory until they are written, and by slot whether they do.
+    held: u32,
+    is_held: Vec<u64>,
+    /// Since the last change of the reserve: the most that were held, and the blocks that were not in memory.
+    held_most: u32,
+    misses: u32,
     /// Places of the levels below memory.
     levels: Vec<u32>,
     /// Which of them are switched off.
@@ -40,8 +57,6 @@ pub(crate) struct Unified {
     /// Moves from levels below memory, to be carried out.
     orders: VecDeque<Move>,
     forgotten: Vec<Slot>,
-    /// It was referenced when it asked for room, and is inserted next.
-    incoming: Option<Slot>,
 }
 
 impl Unified {
@@ -51,22 +66,27 @@ impl Unified {
         capacities.extend(levels.iter().map(|&places| kept(places)));
         let mut unified = Unified {
             ulc: Ulc::new(setup.slots, &capacities),
+            capacity: setup.capacity,
+            reserve: 0,
+            held: 0,
+            is_held: vec![0; setup.slots.div_ceil(64) as usize],
+            held_most: 0,
+            misses: 0,
             off: vec![false; levels.len()],
             spec,
             levels,
             moves: Vec::new(),
             orders: VecDeque::new(),
             forgotten: Vec::new(),
-            incoming: None,
         };
-        unified.limit(setup.capacity);
+        unified.limit();
         Ok(unified)
     }
 
     /// Limits the stack for `capacity` blocks in memory.
-    fn limit(&mut self, capacity: u32) {
+    fn limit(&mut self) {
         let below: u32 = self.levels.iter().map(|&places| kept(places)).sum();
-        let all = ghosts(&self.spec, &self.levels, capacity).expect("it was asked before");
+        let all = ghosts(&self.spec, &self.levels, self.capacity).expect("it was asked before");
         self.ulc.limit_ghosts(all - below, &mut self.moves);
         self.settle();
     }
@@ -74,51 +94,133 @@ impl Unified {
     /// Passes on what has to be done about the last moves. Returns the block that left memory.
     fn settle(&mut self) -> Option<Slot> {
         let mut left = None;
-        for step in self.moves.drain(..) {
+        let Unified { moves, is_held, orders, forgotten, .. } = self;
+        for step in moves.drain(..) {
             match step {
                 Move::Demote(slot, 0) | Move::Drop(slot, 0) => left = Some(slot),
-                Move::Demote(..) | Move::Drop(..) => self.orders.push_back(step),
-                Move::Forget(slot) => self.forgotten.push(slot),
+                Move::Demote(..) | Move::Drop(..) => orders.push_back(step),
+                // One that is held is forgotten later.
+                Move::Forget(slot) if bit(is_held, slot) => {}
+                Move::Forget(slot) => forgotten.push(slot),
             }
         }
         left
+    }
+
+    /// Level 0 has what the reserve leaves. What it has beyond that stays until other blocks take its place.
+    fn bound(&mut self) {
+        let blocks = (self.capacity - self.reserve).max(self.ulc.blocks(0)).max(1);
+        self.ulc.bound(0, blocks);
+    }
+
+    /// Has `slot` stay in memory until it is written, if the reserve has room.
+    fn hold(&mut self, slot: Slot) {
+        if self.held >= self.reserve {
+            if self.held >= self.capacity / RESERVE {
+                return;
+            }
+            self.reserve = self.held + 1;
+        }
+        self.is_held[slot.index() / 64] |= 1 << (slot.index() % 64);
+        self.held += 1;
+        self.held_most = self.held_most.max(self.held);
+    }
+
+    /// `slot` is not held any more. Returns whether it was.
+    fn clear_held(&mut self, slot: Slot) -> bool {
+        let was = bit(&self.is_held, slot);
+        if was {
+            self.is_held[slot.index() / 64] &= !(1 << (slot.index() % 64));
+            self.held -= 1;
+        }
+        was
+    }
+
+    /// If memory has more blocks than frames because of `incoming`: one that leaves.
+    fn make_room(&mut self, incoming: Slot) -> Option<Slot> {
+        let is_full = self.ulc.blocks(0) + self.held > self.capacity;
+        is_full.then(|| {
+            let is_needed = self.ulc.level(incoming) == Some(0) && self.ulc.blocks(0) == 1;
+            if is_needed || self.ulc.blocks(0) == 0 { self.let_any_go(incoming) } else { self.shed() }
+        })
+    }
+
+    /// A block other than `but` that is held.
+    fn let_any_go(&mut self, but: Slot) -> Slot {
+        let words = (0..).zip(&self.is_held);
+        let mut slots = words.flat_map(|(at, &word)| {
+            std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)))
+                .take_while(|&word| word != 0)
+                .map(move |word| Slot(at * 64 + word.trailing_zeros()))
+        });
+        let slot = slots.find(|&slot| slot != but).expect("another block is held");
+        self.let_go(slot);
+        slot
+    }
+
+    /// After as many misses as memory has frames, half of the reserve that nobody needed goes back to level 0.
+    fn review_reserve(&mut self) {
+        self.misses += 1;
+        if self.misses >= self.capacity {
+            let unused = self.reserve - self.held_most.min(self.reserve);
+            self.reserve -= unused.div_ceil(2);
+            (self.misses, self.held_most) = (0, self.held);
+        }
     }
 }
 
 impl Policy for Unified {
     fn hit(&mut self, slot: Slot, _access: &Access) {
-        self.ulc.reference(slot, &mut self.moves);
-        self.settle();
-    }
-
-    fn evict(&mut self, incoming: Slot, _access: &Access) -> Option<Slot> {
-        let belongs = self.ulc.reference(incoming, &mut self.moves).to;
-        let left = self.settle();
-        self.incoming = left.is_some().then_some(incoming);
-        assert_eq!(left.is_some(), belongs == Some(0), "memory is full");
-        left
-    }
-
-    fn insert(&mut self, slot: Slot, _access: &Access) {
-        if self.incoming.take() == Some(slot) {
-            return;
+        self.bound();
+        let retrieve = self.ulc.decide(slot);
+        if retrieve.to == Some(0) && self.clear_held(slot) {
+            // Its frame belongs to level 0 from now on.
+            self.reserve = self.reserve.min(self.capacity - self.ulc.blocks(0) - 1);
+            self.bound();
         }
-        let belongs = self.ulc.reference(slot, &mut self.moves).to;
-        assert_eq!((belongs, self.settle()), (Some(0), None), "there is room in memory");
+        self.ulc.apply(slot, retrieve, &mut self.moves);
+        let left = self.settle();
+        assert_eq!(left, None, "a hit has no frame to ask for");
+    }
+
+    /// The block that leaves memory, if any has to; [`Decider::stays`] says whether `incoming` is kept in memory.
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
+        self.review_reserve();
+        self.bound();
+        let retrieve = self.ulc.decide(incoming);
+        self.ulc.apply(incoming, retrieve, &mut self.moves);
+        let left = self.settle();
+        // Dirty blocks stay in memory until they are written.
+        if retrieve.to != Some(0) && access.kind == Kind::Write {
+            self.hold(incoming);
+        }
+        left.or_else(|| self.make_room(incoming))
+    }
+
+    /// `evict` has referenced it.
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        assert!(self.stays(slot), "it is kept in memory");
     }
 
     fn shed(&mut self) -> Slot {
+        if self.held > self.reserve || self.ulc.blocks(0) == 0 {
+            return self.let_any_go(Slot(u32::MAX));
+        }
         self.ulc.shed(0, &mut self.moves);
         self.settle().expect("a block leaves memory")
     }
 
     fn resize(&mut self, room: Room) {
         self.ulc.grow(room.slots);
-        self.ulc.bound(0, room.capacity);
-        self.limit(room.capacity);
+        self.is_held.resize(room.slots.div_ceil(64) as usize, 0);
+        self.capacity = room.capacity;
+        self.reserve = self.reserve.min(room.capacity / RESERVE);
+        self.bound();
+        self.limit();
     }
 
     fn remove(&mut self, slot: Slot) {
+        self.clear_held(slot);
         self.ulc.remove(slot, &mut self.moves);
         self.settle();
     }
@@ -129,10 +231,14 @@ impl Policy for Unified {
 
     fn check(&self) {
         self.ulc.check();
+        let held: u32 = self.is_held.iter().map(|word| word.count_ones()).sum();
+        assert_eq!(held, self.held, "held blocks are miscounted");
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
         report("known", self.ulc.known().into());
+        report("held", self.held.into());
+        report("reserve", self.reserve.into());
         for (level, name) in (0..).zip(&BLOCKS[..=self.levels.len()]) {
             report(name, self.ulc.blocks(level).into());
         }
@@ -171,6 +277,22 @@ impl Decider for Unified {
 
     fn level(&self, slot: Slot) -> Option<usize> {
         self.ulc.level(slot).map(usize::from)
+    }
+
+    fn stays(&self, slot: Slot) -> bool {
+        self.holds(slot) || self.ulc.level(slot) == Some(0)
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        bit(&self.is_held, slot)
+    }
+
+    fn let_go(&mut self, slot: Slot) -> bool {
+        let held = self.clear_held(slot);
+        if held && !self.ulc.knows(slot) {
+            self.forgotten.push(slot);
+        }
+        held
     }
 
     fn next_order(&mut self) -> Option<Slot> {

@@ -179,6 +179,11 @@ impl Ulc {
         self.stack.len()
     }
 
+    /// Whether the block of `slot` is in the stack.
+    pub fn knows(&self, slot: Slot) -> bool {
+        self.last(slot) != 0
+    }
+
     /// The number of the last reference to the block of `slot`.
     pub(crate) fn last(&self, slot: Slot) -> u64 {
         self.known.own(slot).last
@@ -278,13 +283,18 @@ impl Ulc {
         victim
     }
 
-    /// The request for the block of `slot`: where it is, and where it belongs from now on.
-    pub(crate) fn decide(&self, slot: Slot) -> Retrieve {
+    /// The request for the block of `slot`: where it is, and where it belongs from now on. [`Ulc::apply`] has that happen.
+    pub fn decide(&self, slot: Slot) -> Retrieve {
         let Known { last, level: from, .. } = *self.known.own(slot);
         // A block never goes down because it is referenced: it would have been demoted before.
         let to = self.recency(last).min(from);
         let named = |level: u8| (level != OUT).then_some(level);
         Retrieve { from: named(from), to: named(to) }
+    }
+
+    /// References the block of `slot`, for which this was decided just before.
+    pub fn apply(&mut self, slot: Slot, retrieve: Retrieve, moves: &mut Vec<Move>) {
+        self.place(slot, retrieve, self.now + 1, moves);
     }
 
     /// The block of `slot` was retrieved: it moves to the top of the stack, and to its level. `now` numbers this reference; numbers grow.
@@ -382,7 +392,7 @@ impl Ulc {
 impl Tier for Ulc {
     fn reference(&mut self, slot: Slot, moves: &mut Vec<Move>) -> Retrieve {
         let retrieve = self.decide(slot);
-        self.place(slot, retrieve, self.now + 1, moves);
+        self.apply(slot, retrieve, moves);
         retrieve
     }
 

@@ -80,7 +80,6 @@ impl Host {
         self.engine.commit(0, fill);
         self.run();
         assert!(matches!(self.engine.next_reply().expect("done").outcome, Outcome::Done));
-        assert!(matches!(self.submit(Op::Flush, 0), Outcome::Done));
     }
 
     /// Blocks that came from memory, from each level, and from home.
@@ -111,23 +110,17 @@ fn the_engine_hits_at_each_level_where_ulc_does() {
         let all: u32 = capacities.iter().sum();
         let ghosts = if policy == "ulc" { all } else { (f64::from(all) * 0.3).round() as u32 };
         ulc.limit_ghosts(ghosts, &mut moves);
-        let mut bytes: Vec<u8> = (0..blocks).map(|block| (block % 251) as u8).collect();
         for (at, block) in workload::mixed(number as u64, blocks, 6000).into_iter().enumerate() {
             moves.clear();
             let from = ulc.reference(Slot(block as u32), &mut moves).from;
             let before = host.found();
-            if at % 5 == 4 {
-                bytes[block as usize] = at as u8;
-                host.write(block, at as u8);
-            } else {
-                assert!(host.read(block) == [bytes[block as usize]; BLOCK], "other bytes at reference {at}");
-                let after = host.found();
-                let grown: Vec<usize> = (0..4).filter(|&place| after[place] > before[place]).collect();
-                let expected = from.map_or(3, usize::from);
-                // What is in the transit buffer comes from nowhere.
-                let is_transit = grown.is_empty() && expected != 0;
-                assert!(is_transit || grown == [expected], "{policy}, {levels:?}: reference {at} of {block}: {grown:?}");
-            }
+            assert!(host.read(block) == [(block % 251) as u8; BLOCK], "other bytes at reference {at}");
+            let after = host.found();
+            let grown: Vec<usize> = (0..4).filter(|&place| after[place] > before[place]).collect();
+            let expected = from.map_or(3, usize::from);
+            // What is in the transit buffer comes from nowhere.
+            let is_transit = grown.is_empty() && expected != 0;
+            assert!(is_transit || grown == [expected], "{policy}, {levels:?}: reference {at} of {block}: {grown:?}");
             for other in 0..blocks {
                 let Some(level) = ulc.level(Slot(other as u32)).filter(|&level| level > 0) else { continue };
                 let place = host.engine.level_place(usize::from(level) - 1, Volume(0), other);
@@ -150,4 +143,35 @@ fn the_engine_hits_at_each_level_where_ulc_does() {
         let references: u64 = host.found().iter().sum();
         println!("{policy}, {memory} and {levels:?} blocks: {:?} of {references}", host.found());
     }
+}
+
+/// Blocks that were written belong to any level, and stay in memory until they are at home.
+#[test]
+fn what_is_written_is_held_and_then_goes_where_it_belongs() {
+    let blocks = 120;
+    let mut host = Host::new("ulc", 32, &[20, 30], blocks);
+    let mut bytes: Vec<u8> = (0..blocks).map(|block| (block % 251) as u8).collect();
+    let (mut held_most, mut stored) = (0, 0);
+    let gauge = |engine: &Engine, of: &str| {
+        let mut found = 0;
+        engine.policy_gauges(&mut |name, value| found += if name == of { value } else { 0 });
+        found
+    };
+    for (at, block) in workload::mixed(7, blocks, 6000).into_iter().enumerate() {
+        if at % 3 == 2 {
+            bytes[block as usize] = at as u8;
+            host.write(block, at as u8);
+        } else {
+            assert!(host.read(block) == [bytes[block as usize]; BLOCK], "other bytes at reference {at}");
+        }
+        held_most = held_most.max(gauge(&host.engine, "held"));
+        if at % 40 == 39 {
+            assert!(matches!(host.submit(Op::Flush, 0), Outcome::Done));
+            assert_eq!(gauge(&host.engine, "held"), 0, "everything is written");
+            stored = (0..2).map(|level| host.engine.level_counters(level).expect("a level").0.stores).sum();
+        }
+        host.engine.check();
+    }
+    assert_eq!(held_most, 4, "an eighth of memory");
+    assert!(stored > 1000, "{stored} blocks were stored");
 }
