@@ -399,10 +399,11 @@ impl Pools {
     /// Makes `slot` the most recently used of its pool, if that is only a list.
     pub(crate) fn renew(&mut self, slot: Slot) {
         let pool = self.of[slot.index()] - 1;
-        self.step_aside(pool, slot);
-        let Pool { list, policy, before, .. } = &mut self.pools[pool as usize];
+        let Pool { policy, before, .. } = &self.pools[pool as usize];
+        // A block that stays at its place is not passed by a hand-over.
         if policy.is_none() && before.is_none() {
-            list.move_to_front(&mut self.chains, slot);
+            self.step_aside(pool, slot);
+            self.pools[pool as usize].list.move_to_front(&mut self.chains, slot);
         }
     }
 
@@ -544,5 +545,31 @@ impl Pools {
         }
         assert_eq!(self.policies, policies, "the number of pools with a policy is wrong");
         assert!(self.exchange.is_none(), "a block that was to be inserted was not");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nigh_policy::{Block, Kind, Stream, Tenant};
+
+    use super::*;
+
+    fn access(slot: Slot) -> Access {
+        let block = Block { volume: 0, index: slot.0.into() };
+        Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: 0 }
+    }
+
+    #[test]
+    fn a_hand_over_takes_along_what_a_sweep_reaches() {
+        let mut pools = Pools::new(8, 4096, Budget { ghosts: 8, capacity: 8 });
+        let pool = pools.open(0);
+        (0..4).map(Slot).for_each(|slot| pools.insert(pool, slot, &access(slot), Enter::Referenced));
+        pools.set_order(pool, Order::Policy("lirs".parse().expect("registered"))).expect("possible");
+        // The next one to move.
+        pools.renew(Slot(0));
+        pools.check();
+        assert_eq!(pools.hand_over(9, &access), 4);
+        assert!(!pools.is_handing_over(pool));
+        pools.check();
     }
 }
