@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use arbitrary::Arbitrary;
@@ -603,6 +603,11 @@ extern "C" fn __lsan_is_turned_off() -> i32 {
 
 fuzz_target!(|script: Vec<Step>| {
     static FIXTURE: OnceLock<Mutex<Fixture>> = OnceLock::new();
-    let fixture = FIXTURE.get_or_init(|| Mutex::new(Fixture::start()));
+    let fixture = FIXTURE.get_or_init(|| {
+        // libFuzzer's main function, unlike Rust's, leaves the signal that ends a process which writes to a client that left.
+        let ignored = Arc::default();
+        signal_hook::flag::register(signal_hook::consts::SIGPIPE, ignored).expect("a handler");
+        Mutex::new(Fixture::start())
+    });
     run(&mut fixture.lock().expect("a panic ends the process"), &script);
 });
