@@ -155,7 +155,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let requests = reads(DISK, BLOCKS, READS);
     write_trace(&trace, &requests)?;
     println!("{:18}{:>10}{:>10}{:>10}{:>12}{:>10}", "", "memory", "level", "home", "demotions", "s");
-    for policy in ["lru", "lirs"] {
+    for policy in ["lru", "lirs", "ulc"] {
         let live = live(folder.path(), policy, &requests)?;
         let simulated = simulated(folder.path(), policy, &trace)?;
         live.print(&format!("{policy}, live"));

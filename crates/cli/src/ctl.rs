@@ -245,8 +245,8 @@ fn text(status: &Statistics) -> String {
     }
     if !host.levels.is_empty() {
         let head = [
-            "LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "CARRIED", "DROPPED", "REPLACED", "CHANGED", "MISSED", "LOST",
-            "FAULTS", "STATE",
+            "LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "CARRIED", "DROPPED", "REPLACED", "CHANGED",
+            "MISSED", "LOST", "FAULTS", "STATE",
         ];
         let mut table = Table::new(&head);
         for level in &host.levels {

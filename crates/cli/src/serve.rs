@@ -373,8 +373,14 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     if settings.host.policy.is_unified() {
         let policy = &settings.host.policy;
         let has_levels = !settings.host.levels.is_empty() || settings.host.remote_level.is_some();
-        ensure!(has_levels, "policy {policy} decides at which level a block belongs: say --level, or choose another policy");
-        ensure!(settings.host.content.is_none(), "policy {policy} does not decide for encoded blocks: leave out --content");
+        ensure!(
+            has_levels,
+            "policy {policy} decides at which level a block belongs: say --level, or choose another policy"
+        );
+        ensure!(
+            settings.host.content.is_none(),
+            "policy {policy} does not decide for encoded blocks: leave out --content"
+        );
     }
     settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);

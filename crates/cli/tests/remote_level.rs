@@ -71,9 +71,14 @@ impl Drop for Level {
 }
 
 fn serve(folder: &Folder, level: &str) -> Server {
+    serve_by("lirs", folder, level)
+}
+
+fn serve_by(policy: &str, folder: &Folder, level: &str) -> Server {
     let level = format!("{level}:16M");
     let disk = format!("disk={}", folder.text("image"));
-    folder.serve(&["--memory", "1M", "--level", &level, "--control", &folder.text("control"), &disk])
+    let control = folder.text("control");
+    folder.serve(&["--memory", "1M", "--policy", policy, "--level", &level, "--control", &control, &disk])
 }
 
 fn connect(server: &Server) -> Client<UnixStream> {
@@ -154,11 +159,21 @@ fn a_level_comes_and_goes() {
 /// One client writes and two read one export, while the level is killed and paused.
 #[test]
 fn no_stale_byte_however_the_level_fails() {
+    fail_the_level("lirs");
+}
+
+/// The cache directs the level, and blocks pass through memory.
+#[test]
+fn no_stale_byte_however_a_directed_level_fails() {
+    fail_the_level("ulc");
+}
+
+fn fail_the_level(policy: &str) {
     let folder = Folder::new();
     image(&folder);
     let mut level = Level::start("tcp:127.0.0.1:0");
     let address = level.address.clone();
-    let server = serve(&folder, &address);
+    let server = serve_by(policy, &folder, &address);
     let over = AtomicBool::new(false);
     // By block: the versions that were acknowledged, and that may be in effect.
     let acknowledged: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();

@@ -125,6 +125,29 @@ fn levels_spare_the_device() {
     assert!(csv.lines().next().unwrap().contains("level_1_hits,level_2_hits"), "{csv}");
 }
 
+/// Beside the pure scheme on the same references: the engine has the same hits in memory and in the level, and as many demotions. What is
+/// on its way when it is asked for comes from neither.
+#[test]
+fn the_engine_follows_unified_level_aware_caching() {
+    let references = ["sim", "--generate", "zipf:blocks=8k", "--requests", "60k", "--policy", "ulc", "--json"];
+    let run = |more: &[&str]| serde_json::from_str::<Value>(&printed(&[&references[..], more].concat())).unwrap();
+    // The engine leaves 32 places of the level free.
+    let pure = run(&["--levels", "400b,2016b"]);
+    let timed = run(&["--size", "400b", "--device", "hdd-7200", "--level", "ssd-nvme:8M", "--think", "1ms"]);
+    let (pure, timed) = (&pure["results"][0], &timed["results"][0]);
+    let (hits, level) = (timed["hits"].as_i64().unwrap(), &timed["levels"][0]);
+    let expected = [0, 1].map(|at| pure["hits"][at].as_i64().unwrap());
+    let found = [hits, level["hits"].as_i64().unwrap()];
+    println!("{expected:?} by the scheme, {found:?} by the engine; {level}");
+    assert!(
+        expected.iter().zip(found).all(|(expected, found)| (expected - found).abs() < 300),
+        "{expected:?} {found:?}"
+    );
+    let read = timed["device_read_bytes"].as_i64().unwrap() / 4096;
+    assert!((read - pure["misses"].as_i64().unwrap()).abs() < 300);
+    assert!(level["stores"].as_u64() > Some(1_000) && level["drops"] == 0);
+}
+
 #[test]
 fn slips_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,6 +188,8 @@ fn slips_are_one_line() {
     assert!(level(&["--level", "hdd-10k:9T"]).contains("--level: a level of"));
     assert!(level(&["--level", "hdd-10k:4095"]).contains("from 1 to"));
     assert!(level(&["--level", "ssd-nvme:1M"].repeat(3)).contains("at most two levels"));
+    assert!(level(&["--policy", "ulc"]).contains("it needs levels: nigh sim has --levels, and --level with --device"));
+    assert!(simulate(&[&near, "--policy", "lru,ulc"]).contains("ulc decides at which level"));
     assert!(simulate(&[&near, "--level", "ssd-nvme:1M"]).contains("--device"));
     let opt = refused(&["sim", &near, "--device", "hdd-10k", "--policy", "opt"]);
     assert!(opt.contains("future"), "{opt}");

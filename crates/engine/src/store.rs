@@ -315,7 +315,15 @@ impl Engine {
         self.queue_level(level, Class::Write, place, count, Record::Store(store), now);
     }
 
-    pub(crate) fn queue_level(&mut self, level: usize, class: Class, place: u32, blocks: usize, record: Record, now: u64) -> u64 {
+    pub(crate) fn queue_level(
+        &mut self,
+        level: usize,
+        class: Class,
+        place: u32,
+        blocks: usize,
+        record: Record,
+        now: u64,
+    ) -> u64 {
         let config = self.levels[level].level.config;
         let block = (config.offset >> self.shift) + u64::from(place);
         let id = self.operations_made;

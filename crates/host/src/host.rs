@@ -100,15 +100,16 @@ impl Host {
         let (mut levels, mut before) = (Vec::new(), Vec::new());
         let left = (there - settings.memory).saturating_sub(contents.as_ref().map_or(0, Contents::index_bytes));
         let limit = patience.map(|_| COMPARISON);
-        for opened in level::open(&settings.levels, above, settings.shards(), left, &disks, limit)? {
+        let each = level::index_of_block(settings.policy.is_unified());
+        for opened in level::open(&settings.levels, above, settings.shards(), left, each, &disks, limit)? {
             handle.attach(opened.level.port(), opened.device);
             levels.push(opened.level);
             before.push(opened.before);
         }
         if let Some(remote) = &settings.remote_level {
-            let used = settings.levels.iter().map(|level| level::index_bytes(level.bytes)).sum();
-            let (level, device) =
-                level::open_remote(remote, above + levels.len(), settings.shards(), left.saturating_sub(used))?;
+            let used = settings.levels.iter().map(|level| level::index_bytes(level.bytes, each)).sum();
+            let left = left.saturating_sub(used);
+            let (level, device) = level::open_remote(remote, above + levels.len(), settings.shards(), left, each)?;
             handle.attach(level.port(), device);
             levels.push(level);
         }

@@ -17,7 +17,9 @@ use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLeve
 /// After this many failed operations in a row of a shard, a level is switched off.
 const FAULTS: u32 = 8;
 /// Memory of a level's index, in bytes a block; slightly more than it really uses.
-pub(crate) const INDEX: u64 = 25;
+const INDEX: u64 = 25;
+/// What a policy that decides for levels knows of each block in them, and of as many others, in bytes a block of the level.
+const DIRECTED: u64 = 70;
 
 /// A level of the host. Each shard has a part of it.
 pub(crate) struct Level {
@@ -124,13 +126,14 @@ impl Level {
     }
 }
 
-/// Opens the levels below `above` others, each in a part for each shard. `memory` is what their indexes can take, in bytes. Their files are
-/// compared with those of `disks`, for no longer than `limit` each.
+/// Opens the levels below `above` others, each in a part for each shard. `memory` is what their indexes can take, in bytes, `each` for a
+/// block. Their files are compared with those of `disks`, for no longer than `limit` each.
 pub(crate) fn open(
     settings: &[LevelSettings],
     above: usize,
     shards: usize,
     memory: u64,
+    each: u64,
     disks: &[DiskSettings],
     limit: Option<Duration>,
 ) -> Result<Vec<Opened>, LevelError> {
@@ -147,7 +150,7 @@ pub(crate) fn open(
         if levels.iter().any(|level| same_file(&level.level.path, path)) {
             return Err(LevelError::Twice(path.to_owned()));
         }
-        let index = index_bytes(settings.bytes);
+        let index = index_bytes(settings.bytes, each);
         left = left.checked_sub(index).ok_or_else(|| {
             let (index, left) = (index >> 20, left >> 20);
             LevelError::Index { path: path.to_owned(), index, left }
@@ -171,22 +174,28 @@ pub(crate) fn open(
 }
 
 /// Memory of the index of a level of `bytes`.
-pub(crate) fn index_bytes(bytes: u64) -> u64 {
-    bytes / BLOCK * INDEX
+pub(crate) fn index_bytes(bytes: u64, each: u64) -> u64 {
+    bytes / BLOCK * each
 }
 
-/// Opens the level on another host, below `above` others. `memory` is what its index can take, in bytes.
+/// That of a block of a level, in bytes, if the policy decides for levels or not.
+pub(crate) fn index_of_block(is_directed: bool) -> u64 {
+    INDEX + if is_directed { DIRECTED } else { 0 }
+}
+
+/// Opens the level on another host, below `above` others. `memory` is what its index can take, in bytes, `each` for a block.
 pub(crate) fn open_remote(
     settings: &RemoteLevelSettings,
     above: usize,
     shards: usize,
     memory: u64,
+    each: u64,
 ) -> Result<(Level, Box<dyn Device>), LevelError> {
     if above >= LEVELS_MAX {
         return Err(LevelError::Many);
     }
     let path = PathBuf::from(settings.name());
-    let index = index_bytes(settings.bytes);
+    let index = index_bytes(settings.bytes, each);
     if index > memory {
         return Err(LevelError::Index { path, index: index >> 20, left: memory >> 20 });
     }

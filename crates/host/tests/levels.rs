@@ -261,6 +261,50 @@ fn memory_and_policy_change_above_a_level() {
     end(host);
 }
 
+/// A policy that decides for two levels: blocks go from one to the next, and are there after a restart.
+#[test]
+fn a_policy_directs_two_levels() {
+    let place = Place::new();
+    let settings = || {
+        let level = |name: &str, bytes| LevelSettings {
+            target: format!("raw:{}", place.path(name).display()).parse().unwrap(),
+            bytes,
+        };
+        let mut settings = place.settings(&["one", "two"]);
+        settings.policy = "ulc".parse().unwrap();
+        settings.levels = vec![level("near", 3 << 20), level("far", 9 << 20)];
+        settings
+    };
+    let host = Host::start(settings()).unwrap();
+    let session = host.open("one").unwrap();
+    let expected = contents(1);
+    // Blocks that are used often, among others that are used once in a while.
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..6000 {
+        let block =
+            random.usize(..DISK / BLOCK as usize) * random.usize(..DISK / BLOCK as usize) / (DISK / BLOCK as usize);
+        let mut bytes = vec![0; BLOCK as usize];
+        session.read((block as u64) * BLOCK, &mut bytes).unwrap();
+        assert!(bytes == expected[block * BLOCK as usize..][..BLOCK as usize], "block {block}");
+    }
+    drop(session);
+    check(&host, "two", 2);
+    write(&host, "one", 7);
+    check(&host, "one", 7);
+    let levels = host.host_statistics().levels;
+    assert!(levels[0].hits > 500 && levels[1].hits > 0 && levels[1].carried > 0, "{levels:?}");
+    assert_eq!(levels[0].carried, 0);
+    assert!(host.change(None, Some(&"lru".parse().unwrap())).is_err(), "levels were set up for the policy");
+    host.change(Some(MEMORY / 2), None).unwrap();
+    check(&host, "two", 2);
+    end(host);
+    let host = Host::start(settings()).unwrap();
+    assert!(host.host_statistics().levels.iter().all(|level| level.warm_blocks > 100));
+    check(&host, "one", 7);
+    check(&host, "two", 2);
+    end(host);
+}
+
 #[test]
 fn read_only_disks_and_tenants_have_levels() {
     let place = Place::new();

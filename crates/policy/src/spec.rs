@@ -430,7 +430,10 @@ impl fmt::Display for SpecError {
                 )
             }
             SpecError::NeedsLevels { policy } => {
-                write!(f, "policy '{policy}' decides at which level of a cache a block belongs: it needs a cache with levels")
+                write!(
+                    f,
+                    "policy '{policy}' decides at which level of a cache a block belongs: it needs a cache with levels"
+                )
             }
             SpecError::NeedsFuture { policy } => {
                 write!(f, "policy '{policy}' needs to know the future: it runs in replay only")

@@ -132,7 +132,8 @@ fn the_engine_hits_at_each_level_where_ulc_does() {
             }
         }
         let mut demotions = 0;
-        host.engine.policy_gauges(&mut |name, value| demotions += if name.starts_with("demotions") { value } else { 0 });
+        host.engine
+            .policy_gauges(&mut |name, value| demotions += if name.starts_with("demotions") { value } else { 0 });
         assert_eq!(demotions, ulc.counts().demotions.iter().sum::<u64>());
         let counters = |level| host.engine.level_counters(level).expect("a level").0;
         for level in 0..levels.len() {
