@@ -130,6 +130,17 @@ pub(crate) trait Decider: Policy + Send {
     /// `level` does not have the block of `slot`.
     fn lose(&mut self, _slot: Slot, _level: usize) {}
 
+    /// A reference may follow at this time.
+    fn note_time(&mut self, _now: u64) {}
+
+    /// How long ago the block of `slot` was referenced, in µs.
+    fn age_us(&self, _slot: Slot, _now: u64) -> u64 {
+        0
+    }
+
+    /// The last level is shared: so many blocks fit in, and the one that would leave next was referenced so long ago.
+    fn share(&mut self, _now: u64, _free: u32, _oldest_us: Option<u64>) {}
+
     /// `level` is switched off.
     fn lose_level(&mut self, _level: usize) {}
 

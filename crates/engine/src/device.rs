@@ -135,7 +135,7 @@ impl Engine {
             frames.extend(more);
         }
         if let Some(Record::Fetch(_) | Record::Store(_) | Record::Carry(_)) = self.operations.get(&first.id) {
-            return self.start_level(first.id, port);
+            return self.start_level(first.id, port, now);
         }
         let consecutive = |first: Key, count: usize| first.index()..first.index() + count as u64;
         let (volume, blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
@@ -184,17 +184,20 @@ impl Engine {
     }
 
     /// As `start`, for an operation of a level.
-    fn start_level(&mut self, id: u64, port: Port) -> Operation {
+    fn start_level(&mut self, id: u64, port: Port, now: u64) -> Operation {
         let block_bytes = self.config.block_bytes as usize;
         let mut volumes = Vec::new();
+        let (mut keys, mut leaves) = (Vec::new(), false);
         let (level, place, action, seeds) = match self.operations.get_mut(&id).expect("a queued operation") {
-            Record::Fetch(Fetch { level, place, first, frames, .. }) => {
+            Record::Fetch(Fetch { level, place, first, frames, leaves: of, .. }) => {
+                leaves = *of;
                 let seeds: Vec<u64> = (first.index()..).take(frames.len()).collect();
                 let frames = Exclusive::of(&self.arena, frames, 0, frames.len() * block_bytes);
                 (*level, *place, Action::Read(frames), seeds)
             }
             Record::Store(Store { level, place, blocks, held, .. }) => {
                 volumes.extend(blocks.iter().map(|(key, _)| key.volume()));
+                keys.extend(blocks.iter().map(|&(key, _)| key));
                 let seeds = blocks.iter().map(|(key, _)| key.index()).collect();
                 (*level, *place, Action::Write(held.take().expect("an operation starts once")), seeds)
             }
@@ -208,7 +211,9 @@ impl Engine {
         let seeds = seeds.into_iter().map(|seed| seed ^ secret).collect::<Vec<u64>>();
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
-        Operation { volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }
+        let is_shared = self.unified && self.levels[level].level.config.shared;
+        let ages_us = if is_shared { keys.into_iter().map(|key| self.age_us(key, now)).collect() } else { Vec::new() };
+        Operation { leaves, ages_us, volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }
     }
 
     /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.

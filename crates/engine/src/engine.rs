@@ -319,6 +319,9 @@ impl Engine {
     fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
         let before = self.replies.len();
         self.missed = false;
+        if self.unified {
+            self.policy.note_time(now);
+        }
         match request.op {
             Op::Read => {
                 let id = self.enter(request)?;

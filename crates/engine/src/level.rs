@@ -24,6 +24,9 @@ pub struct LevelConfig {
     pub blocks: u32,
     /// After this many failed operations in a row it is switched off.
     pub faults: u32,
+    /// Whether others use it, too, and it forgets what is fetched for a higher level. The host tells which blocks left
+    /// ([`Engine::note_shared`](crate::Engine::note_shared)).
+    pub shared: bool,
     /// Whether the host says when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take
     /// different amounts of memory. A place from which a block left is used again once the host has returned it
     /// ([`Engine::return_places`](crate::Engine::return_places)), or, if there is no other, for a store that replaces the block.
@@ -225,6 +228,11 @@ impl Level {
         if !self.directed {
             set_bit(&mut self.used, place, !self.config.elastic);
         }
+    }
+
+    /// The block at `place`, unless that is being written.
+    pub(crate) fn settled(&self, place: u32) -> Option<Entry> {
+        if place >= self.config.blocks || self.off || bit(&self.busy, place) { None } else { self.entry(place) }
     }
 
     /// The block at `place` of a directed level belongs there.
@@ -537,8 +545,8 @@ impl Level {
         });
     }
 
-    /// The contents read at `place` differ from those stored there as `entry`.
-    pub(crate) fn drop_damaged(&mut self, place: u32, entry: Entry) {
+    /// What is read at `place` is not, or no longer, what was stored there as `entry`.
+    pub(crate) fn drop_entry(&mut self, place: u32, entry: Entry) {
         if self.entries.get(place as usize) == Some(&(entry.0 + 1)) {
             self.take_out(place);
         }
@@ -637,7 +645,7 @@ mod tests {
     use super::*;
 
     fn level(blocks: u32) -> Level {
-        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3, elastic: false }, false)
+        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3, shared: false, elastic: false }, false)
     }
 
     fn store(level: &mut Level, block: u64) -> u32 {
@@ -699,7 +707,7 @@ mod tests {
 
     #[test]
     fn an_elastic_level_evicts_when_it_is_told_to() {
-        let config = LevelConfig { port: Port(0), offset: 0, blocks: 4, faults: 3, elastic: true };
+        let config = LevelConfig { port: Port(0), offset: 0, blocks: 4, faults: 3, shared: false, elastic: true };
         let mut level = Level::new(config, false);
         let places: Vec<u32> = (0..4).map(|block| store(&mut level, block)).collect();
         assert_eq!(places, [0, 1, 2, 3]);

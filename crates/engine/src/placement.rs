@@ -81,6 +81,37 @@ impl Engine {
         self.policy.level(self.slots.find(key)?)
     }
 
+    /// Whether `key` belongs above the level number `at`.
+    pub(crate) fn is_above(&self, key: Key, at: usize) -> bool {
+        self.status(key).is_some_and(|status| status <= at)
+    }
+
+    /// How long ago `key` was referenced.
+    pub(crate) fn age_us(&self, key: Key, now: u64) -> u64 {
+        self.slots.find(key).map_or(0, |slot| self.policy.age_us(slot, now))
+    }
+
+    /// What the host of the shared level number `at` reported: the places from which blocks left, the blocks that fit in before others
+    /// have to leave, and how long ago the block that would leave next was referenced.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn note_shared(&mut self, now: u64, at: usize, left: &[u32], free: u32, oldest_us: Option<u64>) {
+        for &place in left {
+            let level = &mut self.levels[at].level;
+            let Some(entry) = level.settled(place) else { continue };
+            level.discard(place);
+            let volume = self.volume_of.get(&entry.opening()).copied();
+            if let Some(volume) = volume.filter(|&volume| self.unified && self.is_opening(volume, entry)) {
+                self.note_gone(Key::new(volume, entry.block()), at);
+            }
+        }
+        if self.unified && at + 1 == self.levels.len() {
+            self.policy.share(now, free, oldest_us);
+        }
+        self.drain_forgotten();
+    }
+
     /// Has the copies of `key` follow its level status. A copy below its level may stay until its place is needed: if the block is
     /// demoted to there again, it need not be stored again. A copy above its level is passed on. Without a status, no copy
     /// stays.
@@ -93,6 +124,7 @@ impl Engine {
             let Some(place) = level.find(entry) else { continue };
             match status {
                 Some(status) if status == at + 1 => level.keep(place),
+                Some(status) if status <= at && level.config.shared => level.discard(place),
                 Some(status) if status <= at => level.release(place),
                 Some(_) if above.is_none() => above = Some((at, place)),
                 _ => level.discard(place),

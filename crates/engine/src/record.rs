@@ -61,6 +61,8 @@ pub(crate) struct Fetch {
     pub(crate) opening: u32,
     /// The checksums of the stored blocks.
     pub(crate) sums: Vec<u64>,
+    /// Whether the level forgets them.
+    pub(crate) leaves: bool,
 }
 
 /// Blocks on their way to a level.

@@ -209,6 +209,10 @@ pub struct Operation {
     pub length: u64,
     /// The action.
     pub action: Action,
+    /// Whether a shared level forgets what is read.
+    pub leaves: bool,
+    /// How long ago the blocks that are stored in a shared level were referenced, in µs, one for each; empty for other operations.
+    pub ages_us: Vec<u64>,
     /// The volumes of blocks that are stored in a level, one for each block; empty for other operations.
     pub volumes: Vec<Volume>,
     /// For blocks of a level: the bytes that their checksums begin with, one for each block.
@@ -225,7 +229,9 @@ impl Operation {
     pub(crate) fn new(id: u64, port: Port, bytes: Range<u64>, action: Action, seeds: Vec<u64>) -> Operation {
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let (sums, damages) = (Vec::new(), Damages::default());
-        Operation { id, port, offset, length, action, volumes: Vec::new(), seeds, sums, sealed: false, damages }
+        let (volumes, ages_us) = (Vec::new(), Vec::new());
+        let (leaves, sealed) = (false, false);
+        Operation { id, port, offset, length, action, leaves, ages_us, volumes, seeds, sums, sealed, damages }
     }
 
     /// Computes the checksums of blocks that go to a level or came from one, and with `Config::verify` of all blocks that

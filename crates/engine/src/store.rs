@@ -391,7 +391,10 @@ impl Engine {
                 let first = Key::new(volume, run[0].0);
                 let opening = self.entry(first).opening();
                 self.volume(volume).operations += 1;
-                let fetch = Fetch { level, place, first, frames, opening, sums };
+                let leaves = self.unified
+                    && self.levels[level].level.config.shared
+                    && run.iter().all(|&(block, ..)| self.is_above(Key::new(volume, block), level));
+                let fetch = Fetch { level, place, first, frames, opening, sums, leaves };
                 let operation = self.queue_level(level, class, place, run.len(), Record::Fetch(fetch), now);
                 for (_, frame, _) in run {
                     self.loads.get_mut(frame).expect("a frame being loaded has a load").operation = operation;
@@ -402,7 +405,7 @@ impl Engine {
 
     /// The level's device has finished `fetch`. Blocks that differ from what was stored are loaded from below.
     pub(crate) fn complete_fetch(&mut self, fetch: Fetch, sums: &[u64], result: Result<(), Fault>, now: u64) {
-        let Fetch { level, place, first, frames, opening, sums: expected } = fetch;
+        let Fetch { level, place, first, frames, opening, sums: expected, leaves } = fetch;
         let volume = first.volume();
         self.note_level_result(level, result.is_err());
         let of = &mut self.levels[level].level;
@@ -412,9 +415,12 @@ impl Engine {
         for (at, &frame) in frames.iter().enumerate() {
             if is_good(at) {
                 hits += 1;
+                if leaves {
+                    of.drop_entry(place + at as u32, Entry::new(opening, first.index() + at as u64));
+                }
             } else {
                 let block = first.index() + at as u64;
-                of.drop_damaged(place + at as u32, Entry::new(opening, block));
+                of.drop_entry(place + at as u32, Entry::new(opening, block));
                 of.counters.mismatches += u64::from(result.is_ok());
                 bad.push((block, frame));
             }

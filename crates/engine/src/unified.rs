@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use nigh_control::Index;
 use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Spec};
-use nigh_tier::{Move, Tier, Ulc};
+use nigh_tier::{Move, Retrieve, Tier, Ulc};
 
 use crate::config::Config;
 use crate::decider::{Decider, Successor, checked, ghosts_of};
@@ -52,6 +52,9 @@ pub(crate) struct Unified {
     levels: Vec<u32>,
     /// Which of them are switched off.
     off: Vec<bool>,
+    /// If others share the last level.
+    shared: Option<Shared>,
+    times: Times,
     /// Of the last reference.
     moves: Vec<Move>,
     /// Moves from levels below memory, to be carried out.
@@ -73,6 +76,8 @@ impl Unified {
             held_most: 0,
             misses: 0,
             off: vec![false; levels.len()],
+            shared: None,
+            times: Times::default(),
             spec,
             levels,
             moves: Vec::new(),
@@ -111,6 +116,33 @@ impl Unified {
     fn bound(&mut self) {
         let blocks = (self.capacity - self.reserve).max(self.ulc.blocks(0)).max(1);
         self.ulc.bound(0, blocks);
+    }
+
+    /// The request for the block of `slot`. A level that others share is full when they leave no room; then a block belongs there
+    /// at least if it was referenced after the block that would leave next (section 5.3.2.2, and the deviation in
+    /// `nigh_tier::UlcClients`).
+    fn decide(&mut self, slot: Slot) -> Retrieve {
+        self.bound();
+        let Some(shared) = self.shared else { return self.ulc.decide(slot) };
+        let last = self.levels.len() as u8;
+        let most = if self.off[self.levels.len() - 1] { 1 } else { kept(self.levels[self.levels.len() - 1]) };
+        self.ulc.bound(last, self.ulc.blocks(last).saturating_add(shared.free).clamp(1, most));
+        self.ulc.set_floor(shared.floor);
+        let retrieve = self.ulc.decide(slot);
+        // The server makes room for whatever is directed there.
+        self.ulc.bound(last, most);
+        retrieve
+    }
+
+    /// References the block of `slot`. Returns the block that left memory.
+    fn apply(&mut self, slot: Slot, retrieve: Retrieve) -> Option<Slot> {
+        self.ulc.apply(slot, retrieve, &mut self.moves);
+        if let Some(shared) = &mut self.shared {
+            let above = self.levels.len() as u8 - 1;
+            let sent = self.moves.iter().filter(|step| matches!(step, Move::Demote(_, from) if *from == above));
+            shared.free = shared.free.saturating_sub(sent.count() as u32);
+        }
+        self.settle()
     }
 
     /// Has `slot` stay in memory until it is written, if the reserve has room.
@@ -171,25 +203,21 @@ impl Unified {
 
 impl Policy for Unified {
     fn hit(&mut self, slot: Slot, _access: &Access) {
-        self.bound();
-        let retrieve = self.ulc.decide(slot);
+        let retrieve = self.decide(slot);
         if retrieve.to == Some(0) && self.clear_held(slot) {
             // Its frame belongs to level 0 from now on.
             self.reserve = self.reserve.min(self.capacity - self.ulc.blocks(0) - 1);
             self.bound();
         }
-        self.ulc.apply(slot, retrieve, &mut self.moves);
-        let left = self.settle();
+        let left = self.apply(slot, retrieve);
         assert_eq!(left, None, "a hit has no frame to ask for");
     }
 
     /// The block that leaves memory, if any has to; [`Decider::stays`] says whether `incoming` is kept in memory.
     fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
         self.review_reserve();
-        self.bound();
-        let retrieve = self.ulc.decide(incoming);
-        self.ulc.apply(incoming, retrieve, &mut self.moves);
-        let left = self.settle();
+        let retrieve = self.decide(incoming);
+        let left = self.apply(incoming, retrieve);
         // Dirty blocks stay in memory until they are written.
         if retrieve.to != Some(0) && access.kind == Kind::Write {
             self.hold(incoming);
@@ -306,6 +334,21 @@ impl Decider for Unified {
         self.settle();
     }
 
+    fn note_time(&mut self, now: u64) {
+        if self.shared.is_some() {
+            self.times.note(self.ulc.now(), now);
+        }
+    }
+
+    fn age_us(&self, slot: Slot, now: u64) -> u64 {
+        now.saturating_sub(self.times.time(self.ulc.last(slot)))
+    }
+
+    fn share(&mut self, now: u64, free: u32, oldest_us: Option<u64>) {
+        let floor = oldest_us.map_or(u64::MAX, |age| self.times.number(now.saturating_sub(age)));
+        self.shared = Some(Shared { free, floor });
+    }
+
     fn lose_level(&mut self, level: usize) {
         self.off[level - 1] = true;
         self.ulc.bound(level as u8, 1);
@@ -313,5 +356,95 @@ impl Decider for Unified {
 
     fn restore(&mut self, slot: Slot, level: usize) -> bool {
         self.ulc.restore(slot, level as u8)
+    }
+}
+
+/// The state of the last level, if others share it.
+#[derive(Clone, Copy)]
+struct Shared {
+    /// Blocks that fit in before one leaves.
+    free: u32,
+    /// The number of the first reference after that to the block that would leave next.
+    floor: u64,
+}
+
+/// When references were made, so that their ages can be compared with those of other clients: the older, the less precisely. Numbers and
+/// times both grow.
+#[derive(Default)]
+struct Times {
+    /// Number and time, in µs. Each list has every second one of those that left the list before it, which is newer.
+    known: Vec<Thinned>,
+    last: Option<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct Thinned {
+    times: VecDeque<(u64, u64)>,
+    leaves_out: bool,
+}
+
+/// The most times in a list, and how far apart new ones are at least, in µs.
+const TIMES: usize = 256;
+const TIMES_APART_US: u64 = 10_000;
+
+impl Times {
+    fn note(&mut self, number: u64, now: u64) {
+        if self.last.is_some_and(|(last, time)| last >= number || time + TIMES_APART_US > now) {
+            return;
+        }
+        self.last = Some((number, now));
+        let mut next = self.last;
+        let mut at = 0;
+        while let Some(time) = next.take() {
+            if at == self.known.len() {
+                self.known.push(Thinned::default());
+            }
+            let Thinned { times, leaves_out } = &mut self.known[at];
+            times.push_back(time);
+            if times.len() > TIMES {
+                *leaves_out = !*leaves_out;
+                next = times.pop_front().filter(|_| *leaves_out);
+            }
+            at += 1;
+        }
+    }
+
+    /// The oldest known that is not before what `is_before` looks for.
+    fn first(&self, is_before: impl Fn(&(u64, u64)) -> bool) -> Option<(u64, u64)> {
+        let lists = self.known.iter().rev().map(|list| &list.times);
+        let mut found = lists.filter_map(|times| times.get(times.partition_point(&is_before)));
+        found.next().copied()
+    }
+
+    /// When reference `number` was made, or a little later.
+    fn time(&self, number: u64) -> u64 {
+        self.first(|&(known, _)| known < number).or(self.last).map_or(0, |(_, time)| time)
+    }
+
+    /// The number of the first reference after `time`, or a later one.
+    fn number(&self, time: u64) -> u64 {
+        self.first(|&(_, known)| known < time).map_or(u64::MAX, |(number, _)| number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_references_are_known_less_precisely_the_older_they_are() {
+        let mut times = Times::default();
+        assert_eq!((times.time(5), times.number(5)), (0, u64::MAX));
+        for at in 0..100_000u64 {
+            times.note(at * 10, at * 20_000);
+        }
+        assert!(times.known.len() < 12);
+        assert_eq!((times.time(999_990), times.number(1_999_980_000)), (1_999_980_000, 999_990));
+        for number in [10, 1000, 50_000, 400_000, 990_000] {
+            let (time, exact) = (times.time(number), number * 2000);
+            let age = 2_000_000_000 - exact;
+            assert!((exact..exact + age / 20).contains(&time), "{number}: {time}, not {exact}");
+            assert!((number..=number + age / 40_000).contains(&times.number(exact)));
+        }
     }
 }

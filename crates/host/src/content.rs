@@ -164,7 +164,7 @@ impl Contents {
     /// Its configuration in the engine of a shard.
     pub(crate) fn part(&self) -> LevelConfig {
         // A store that finds no room is no failure of a device.
-        LevelConfig { port: PORT, offset: 0, blocks: self.part_blocks, faults: u32::MAX, elastic: true }
+        LevelConfig { port: PORT, offset: 0, blocks: self.part_blocks, faults: u32::MAX, shared: false, elastic: true }
     }
 
     /// Its port has no queue: fetches are done at once, and stores wait here.

@@ -179,13 +179,18 @@ impl Ulc {
         self.stack.len()
     }
 
+    /// The number of the last reference of all.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
     /// Whether the block of `slot` is in the stack.
     pub fn knows(&self, slot: Slot) -> bool {
         self.last(slot) != 0
     }
 
-    /// The number of the last reference to the block of `slot`.
-    pub(crate) fn last(&self, slot: Slot) -> u64 {
+    /// The number of the last reference to the block of `slot`; 0 if it is not in the stack.
+    pub fn last(&self, slot: Slot) -> u64 {
         self.known.own(slot).last
     }
 
@@ -275,7 +280,7 @@ impl Ulc {
             moves.push(Move::Demote(victim, level as Level));
         } else {
             // At the bottom it is pruned next.
-            if self.stack.back(&self.known) != Some(victim) {
+            if self.stack.back(&self.known) != Some(victim) || self.last(victim) >= self.floor {
                 self.enter_ghosts(victim);
             }
             moves.push(Move::Drop(victim, level as Level));
@@ -357,8 +362,9 @@ impl Ulc {
         self.blocks[self.blocks.len() - 1]
     }
 
-    /// The last reference to the oldest block of the last level, those of other clients included, has this number.
-    pub(crate) fn set_floor(&mut self, floor: u64) {
+    /// The last reference to the oldest block of the last level, those of other clients included, has this number: a block that was
+    /// referenced since belongs there at least.
+    pub fn set_floor(&mut self, floor: u64) {
         self.floor = floor;
     }
 

@@ -21,7 +21,7 @@ fn engine() -> Engine {
     for port in [HOME, LEVEL, OTHER] {
         engine.attach(port, PortConfig::default()).expect("not open yet");
     }
-    let level = LevelConfig { port: LEVEL, offset: 0, blocks: 16, faults: 2, elastic: false };
+    let level = LevelConfig { port: LEVEL, offset: 0, blocks: 16, faults: 2, shared: false, elastic: false };
     assert_eq!(engine.add_level(level).expect("a possible level"), 0);
     let regions = [Region::whole(HOME, SIZE / 2), Region { port: OTHER, offset: 0, bytes: SIZE / 2 }];
     engine.open(Volume(0), WriteMode::Back, &regions).expect("not open yet");

@@ -27,7 +27,7 @@ impl Host {
         engine.attach(HOME, PortConfig::default()).expect("not open yet");
         for (number, &blocks) in (1..).zip(levels) {
             engine.attach(Port(number), PortConfig::default()).expect("not open yet");
-            let level = LevelConfig { port: Port(number), offset: 0, blocks, faults: 3, elastic: false };
+            let level = LevelConfig { port: Port(number), offset: 0, blocks, faults: 3, shared: false, elastic: false };
             engine.add_level(level).expect("a possible level");
         }
         let bytes = blocks * BLOCK as u64;

@@ -37,7 +37,7 @@ pub(crate) fn levels(random: &mut Random, block_bytes: u32, calm: bool) -> (Vec<
         let (fault_rate, lie_rate) = (rate(random, 0.3), rate(random, 0.2));
         let elastic = block_bytes as usize == BLOCK_BYTES && random.random_bool(0.6);
         let encoded = elastic.then(|| Encoded::new(random, blocks, calm));
-        let config = LevelConfig { port: Port(FIRST + number), offset, blocks, faults, elastic };
+        let config = LevelConfig { port: Port(FIRST + number), offset, blocks, faults, shared: false, elastic };
         LevelDisk { config, bytes, fault_rate, lie_rate, encoded }
     };
     let levels: Vec<LevelDisk> = (0..count).map(&mut level).collect();
@@ -46,13 +46,16 @@ pub(crate) fn levels(random: &mut Random, block_bytes: u32, calm: bool) -> (Vec<
 }
 
 /// Has ULC decide for memory and levels, unless some are elastic.
-pub(crate) fn unify(random: &mut Random, config: &mut nigh_engine::Config, levels: &[LevelDisk]) {
+pub(crate) fn unify(random: &mut Random, config: &mut nigh_engine::Config, levels: &mut [LevelDisk]) {
     if levels.is_empty() || levels.iter().any(|level| level.config.elastic) {
         return;
     }
     let ghosts = ["ulc", "ulc:ghosts=0", "ulc:ghosts=0.3"][random.random_range(0..3usize)];
     config.policy = ghosts.parse().expect("a possible policy");
     config.levels = levels.iter().map(|level| level.config.blocks).collect();
+    if let Some(last) = levels.last_mut() {
+        last.config.shared = random.random_bool(0.5);
+    }
 }
 
 impl World {
@@ -92,6 +95,9 @@ impl World {
                 let mut data = place.to_vec();
                 data[part..].fill(0xe1);
                 frames.copy_from(&data);
+                if flight.operation.leaves {
+                    place.fill(0x77);
+                }
             }
             Action::Write(frames) => {
                 let mut data = vec![0; place.len()];
@@ -115,6 +121,18 @@ impl World {
     /// Switches a level off, has it evict blocks, or take fewer.
     pub(crate) fn administer_level(&mut self) {
         let level = self.random.random_range(0..self.levels.len());
+        let LevelDisk { config, bytes, .. } = &mut self.levels[level];
+        if config.shared && self.random.random_bool(0.8) {
+            // Blocks of others take the places of some.
+            let left: Vec<u32> = (0..4).map(|_| self.random.random_range(0..config.blocks + 2)).collect();
+            let block = self.engine.config().block_bytes as usize;
+            for place in left.iter().filter(|place| **place < config.blocks) {
+                bytes[config.offset as usize + *place as usize * block..][..block].fill(0x78);
+            }
+            let free = self.random.random_range(0..20);
+            let oldest = self.random.random_bool(0.5).then(|| self.random.random_range(0..10_000));
+            return self.engine.note_shared(self.now, level, &left, free, oldest);
+        }
         match self.random.random_range(0..3) {
             0 => self.engine.drop_level(level),
             1 => _ = self.engine.shed_level(level, self.random.random_range(1..50)),

@@ -214,7 +214,7 @@ impl World {
             hang::enlarge(&mut config);
         }
         let ports = port_config(&mut random);
-        let (levels, storing) = level::levels(&mut random, config.block_bytes, plan.calm);
+        let (mut levels, storing) = level::levels(&mut random, config.block_bytes, plan.calm);
         config.storing = storing;
         let count = random.random_range(if plan.hangs { 2..4 } else { 1..4 });
         let fault_rate = if !plan.calm && random.random_bool(0.5) { random.random_range(0.0..0.2) } else { 0.0 };
@@ -245,7 +245,7 @@ impl World {
             talk
         });
         if talk.is_none() && random.random_bool(0.5) {
-            level::unify(&mut random, &mut config, &levels);
+            level::unify(&mut random, &mut config, &mut levels);
         }
         let mut world = World {
             plan,

@@ -120,7 +120,7 @@ impl<'a> World<'a> {
                 offset: 0,
                 blocks,
                 faults: 1,
-                elastic: false,
+                shared: false, elastic: false,
             })?;
         }
         for (number, device) in (0..).zip(disks) {
