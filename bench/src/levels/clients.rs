@@ -33,11 +33,11 @@ struct Cache {
 }
 
 impl Cache {
-    fn start(folder: &Path, level: &str, mib: u64, number: usize) -> anyhow::Result<Cache> {
+    fn start(folder: &Path, policy: &str, level: &str, mib: u64, number: usize) -> anyhow::Result<Cache> {
         let name = format!("client{number}");
         let (socket, control) = (folder.join(format!("{name}.socket")), folder.join(format!("{name}.control")));
         let mut serve = nigh()?;
-        serve.args(["serve", "--memory", MEMORY, "--policy", "lru", "--shards", "1", "--log", "error"]);
+        serve.args(["serve", "--memory", MEMORY, "--policy", policy, "--shards", "1", "--log", "error"]);
         serve.args(["--level", &format!("{level}:{LEVEL_EACH}"), "--level-name", &name, "--level-required"]);
         serve.arg(format!("=delay:{HOME}:memory:{mib}M")).arg("--control").arg(&control);
         serve.arg("--listen").arg(format!("unix:{}", socket.display()));
@@ -71,8 +71,13 @@ fn lender(control: &Path) -> anyhow::Result<LenderStatistics> {
 }
 
 pub(super) fn run() -> anyhow::Result<()> {
+    ["lru", "ulc"].into_iter().try_for_each(share)
+}
+
+/// As `run`, for caches with one policy.
+fn share(policy: &str) -> anyhow::Result<()> {
     println!(
-        "{} caches of {MEMORY} above {LEVEL} of one `nigh level`; each reads blocks at random, of sets of {SETS:?} MiB; homes of {HOME}; load {}",
+        "\n{} caches of {MEMORY} with {policy} above {LEVEL} of one `nigh level`; each reads blocks at random, of sets of {SETS:?} MiB; homes of {HOME}; load {}",
         SETS.len(),
         load()
     );
@@ -83,7 +88,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let caches: Vec<Cache> = SETS
         .iter()
         .enumerate()
-        .map(|(number, &mib)| Cache::start(folder.path(), &address, mib, number))
+        .map(|(number, &mib)| Cache::start(folder.path(), policy, &address, mib, number))
         .collect::<anyhow::Result<_>>()?;
     for (title, active) in [("all read", SETS.len()), ("the last two are idle", SETS.len() - 2)] {
         let before: Vec<[u64; 3]> = caches.iter().map(Cache::counts).collect::<anyhow::Result<_>>()?;
@@ -93,7 +98,7 @@ pub(super) fn run() -> anyhow::Result<()> {
             working.into_iter().try_for_each(|client| client.join().expect("a client does not panic"))
         })?;
         let lender = lender(&control)?;
-        println!("\n{title}, {} s", ROUND.as_secs());
+        println!("{title}, {} s", ROUND.as_secs());
         println!(
             "{:12}{:>10}{:>12}{:>14}{:>14}{:>12}",
             "", "set, MiB", "level, MiB", "of the set, %", "in memory, %", "level, %"
@@ -113,5 +118,11 @@ pub(super) fn run() -> anyhow::Result<()> {
             );
         }
     }
+    let after: Vec<[u64; 3]> = caches.iter().map(Cache::counts).collect::<anyhow::Result<_>>()?;
+    let [reads, memory, level] = after.iter().fold([0; 3], |sum, of| [0, 1, 2].map(|at| sum[at] + of[at]));
+    println!(
+        "of {reads} reads of all: {memory} from memory, {level} from the level, {} from homes",
+        reads - memory - level
+    );
     caches.into_iter().try_for_each(|cache| cache.peer.end())
 }

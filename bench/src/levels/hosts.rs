@@ -84,9 +84,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(reads: u64, misses: u64, level: u64, home: u64, demotions: u64, seconds: f64) -> Run {
+    fn new(reads: u64, level: u64, home: u64, demotions: u64, seconds: f64) -> Run {
         let share = |count: u64| count as f64 * 100.0 / reads as f64;
-        let memory = share(reads - misses);
+        let memory = share(reads - level - home);
         Run { memory, level: share(level), home: share(home), demotions: share(demotions), seconds }
     }
 
@@ -120,7 +120,7 @@ fn live(folder: &Path, policy: &str, requests: &[Request]) -> anyhow::Result<Run
     let status = ControlClient::connect(&control)?.status()?;
     let (disk, level) = (&status.exports[0].disk, status.host.levels.first().context("it has a level")?);
     let (reads, homes) = (requests.len() as u64, disk.device_read_bytes / BLOCK);
-    let run = Run::new(reads, disk.level_hits + homes, disk.level_hits, homes, level.stores, took.as_secs_f64());
+    let run = Run::new(reads, disk.level_hits, homes, level.stores, took.as_secs_f64());
     cache.end()?;
     Ok(run)
 }
@@ -138,10 +138,10 @@ fn simulated(folder: &Path, policy: &str, trace: &Path) -> anyhow::Result<Run> {
     let printed: Value = serde_json::from_str(&measure::run(&mut command)?.stdout)?;
     let row = &printed["results"][0];
     let count = |of: &Value| of.as_u64().with_context(|| format!("nigh sim gives no counts: {row}"));
-    let (misses, level) = (count(&row["misses"])?, count(&row["level_1_hits"])?);
+    let level = count(&row["level_1_hits"])?;
     let (home, stores) = (count(&row["device_read_bytes"])? / BLOCK, count(&row["levels"][0]["stores"])?);
     let seconds = row["execution_s"].as_f64().context("nigh sim gives no times")?;
-    Ok(Run::new(count(&row["references"])?, misses, level, home, stores, seconds))
+    Ok(Run::new(count(&row["references"])?, level, home, stores, seconds))
 }
 
 pub(super) fn run() -> anyhow::Result<()> {

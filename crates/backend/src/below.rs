@@ -63,7 +63,38 @@ pub struct LevelLink {
     pub lost: AtomicU64,
     /// Blocks that the server no longer had.
     pub missed: AtomicU64,
+    /// What the server said since [`LevelLink::take_news`].
+    news: Mutex<Option<LevelNews>>,
 }
+
+/// What a level server says with its replies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LevelNews {
+    /// The places, counted in blocks from the beginning of the device, whose blocks made room for others.
+    pub left: Vec<u64>,
+    /// Blocks that fit in before one has to leave.
+    pub free: u64,
+    /// How long ago the block that would leave next was referenced.
+    pub oldest_us: Option<u64>,
+}
+
+impl LevelLink {
+    /// What the server said since the last call, if anything.
+    pub fn take_news(&self) -> Option<LevelNews> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn note(&self, left: impl Iterator<Item = u64>, free: u64, oldest_us: Option<u64>) {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = news.get_or_insert_default();
+        // Whatever is left out is found to be missing when it is asked for.
+        news.left.extend(left.take(LEFT_MOST.saturating_sub(news.left.len())));
+        (news.free, news.oldest_us) = (free, oldest_us);
+    }
+}
+
+/// The most places that left and were not looked at yet.
+const LEFT_MOST: usize = 64 << 10;
 
 /// The number of this process, for all its connections.
 static INSTANCE: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
@@ -538,10 +569,14 @@ impl Worker {
                 Action::Write(frames) => {
                     let Some(data) = frames.slices().nth(begun.next as usize) else { return };
                     let (from, to) = (level - 1, level);
-                    Request::Demote { place, from, to, age_us: 0, sum: 0, data }.encode(cookie, &mut live.out);
+                    let age_us = begun.job.operation.ages_us.get(begun.next as usize).copied().unwrap_or(0);
+                    Request::Demote { place, from, to, age_us, sum: 0, data }.encode(cookie, &mut live.out);
                     live.stores += 1;
                 }
-                _ => Request::Retrieve { place, from: Some(level), to: Some(level) }.encode(cookie, &mut live.out),
+                _ => {
+                    let to = if begun.job.operation.leaves { level - 1 } else { level };
+                    Request::Retrieve { place, from: Some(level), to: Some(to) }.encode(cookie, &mut live.out);
+                }
             }
             live.pending.insert(cookie, (number, begun.next));
             live.made.push_back((cookie, now));
@@ -570,6 +605,9 @@ impl Worker {
                 Reply::decode(&live.input[used..]).map_err(|error| invalid(error.to_string()))?
             {
                 used += length;
+                let (namespace, epoch) = (live.session.namespace, live.session.epoch);
+                let own = reply.notices.iter().filter(|notice| (notice.namespace, notice.epoch) == (namespace, epoch));
+                self.link.note(own.map(|notice| notice.block), reply.free, reply.oldest_us);
                 let (number, at) =
                     live.pending.remove(&reply.cookie).ok_or_else(|| invalid("a reply to no request".to_owned()))?;
                 let Some(begun) = self.begun.get_mut(&number) else { continue };

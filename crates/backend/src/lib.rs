@@ -32,7 +32,7 @@ mod timing;
 mod units;
 mod uring;
 
-pub use below::{LevelLink, LevelServer};
+pub use below::{LevelLink, LevelNews, LevelServer};
 pub use device::{Completion, Device, Extent, Geometry, Job};
 pub use driver::{Driver, Handle};
 pub use error::{OpenError, OpenErrorKind, TargetError};

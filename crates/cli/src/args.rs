@@ -162,7 +162,8 @@ pub(crate) struct ServeArgs {
     pub(crate) level: Vec<String>,
     #[command(flatten)]
     pub(crate) remote_level: RemoteLevelArgs,
-    /// Policy that chooses the block to evict ('nigh policies' lists them) [default: lirs]
+    /// Policy that chooses the block to evict ('nigh policies' lists them), or ulc, which also decides what each --level has
+    /// [default: lirs]
     #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
     pub(crate) policy: Option<String>,
     /// How tenants, each with one or several disks, share the cache, instead of --policy: lru-sp (tenants without hints get plain
@@ -600,7 +601,7 @@ pub(crate) struct TimedArgs {
     #[arg(long, value_name = "[VOLUME=]PROFILE,...", conflicts_with_all = ["collapse", "sample", "warmup", "internals"], add = completion::devices())]
     pub(crate) device: Option<String>,
     /// A level of this size, on another modelled device, for clean blocks that were evicted from memory: ssd-nvme:64M. A second level
-    /// is below the first
+    /// is below the first. With --policy ulc, memory and levels are managed as one
     #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
     pub(crate) level: Vec<String>,
     /// What is fetched ahead: none, one-block, one-block:sequential, linux:max=128K or extent:64K

@@ -406,6 +406,15 @@ impl Level {
 
     /// A place of a directed level that is free, or whose block belongs elsewhere.
     fn take_spare(&mut self) -> Option<u32> {
+        // The host of a shared level has what was at a place until the place is used again: as few places as possible are used. In
+        // other levels, copies that belong elsewhere stay as long as possible.
+        match self.config.shared {
+            true => self.take_listed().or_else(|| self.take_fresh()),
+            false => self.take_fresh().or_else(|| self.take_listed()),
+        }
+    }
+
+    fn take_fresh(&mut self) -> Option<u32> {
         while self.fresh < self.config.blocks {
             let place = self.fresh;
             self.fresh += 1;
@@ -414,7 +423,12 @@ impl Level {
                 return Some(place);
             }
         }
-        while let Some(place) = self.spare.pop_front() {
+        None
+    }
+
+    fn take_listed(&mut self) -> Option<u32> {
+        loop {
+            let place = if self.config.shared { self.spare.pop_back()? } else { self.spare.pop_front()? };
             set_bit(&mut self.listed, place, false);
             let is_taken = self.entries[place as usize] != 0;
             if is_taken && bit(&self.used, place) {
@@ -426,7 +440,6 @@ impl Level {
             }
             return Some(place);
         }
-        None
     }
 
     /// A free place of an elastic level.

@@ -39,7 +39,7 @@ impl Engine {
         }
         self.settle(key);
         self.pass(key, frame);
-        let most = (self.config.limits.prefetching as usize).max(TRANSIT_LEAST).min(self.config.spare as usize / 4);
+        let most = (self.capacity / 64).clamp(TRANSIT_LEAST, TRANSIT_MOST).min(self.config.spare / 2) as usize;
         while self.transit.len() > most {
             self.leave_transit();
         }
@@ -251,5 +251,6 @@ impl Engine {
     }
 }
 
-/// Blocks in the transit buffer, as in the pure scheme, unless the prefetcher needs more.
-const TRANSIT_LEAST: usize = 64;
+/// The transit buffer has room for a sixty-fourth as many blocks as memory, but at least for as many as in the pure scheme.
+const TRANSIT_LEAST: u32 = 64;
+const TRANSIT_MOST: u32 = 512;

@@ -345,6 +345,8 @@ impl Decider for Unified {
     }
 
     fn share(&mut self, now: u64, free: u32, oldest_us: Option<u64>) {
+        // While there is room, it is a level as any other.
+        let oldest_us = oldest_us.filter(|_| free == 0);
         let floor = oldest_us.map_or(u64::MAX, |age| self.times.number(now.saturating_sub(age)));
         self.shared = Some(Shared { free, floor });
     }

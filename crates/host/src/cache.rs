@@ -412,6 +412,7 @@ impl Cache {
         let port = operation.port;
         // The waiters of a poisoned shard already have their replies.
         let _ = self.with(sender, work, |core, now| core.engine.complete(now, operation, result));
+        self.note_news(port, sender, work);
         if let Err(fault) = result {
             self.note_fault(port, sender, fault, work);
         }

@@ -117,7 +117,14 @@ impl Level {
         // A level on another host is used again when there is a connection.
         let faults = if self.link.is_some() { u32::MAX } else { FAULTS };
         let offset = PLACES + u64::from(shard) * u64::from(self.part_blocks) * BLOCK;
-        LevelConfig { port: self.port, offset, blocks: self.part_blocks, faults, shared: self.link.is_some(), elastic: false }
+        LevelConfig {
+            port: self.port,
+            offset,
+            blocks: self.part_blocks,
+            faults,
+            shared: self.link.is_some(),
+            elastic: false,
+        }
     }
 
     pub(crate) fn is_off(&self) -> bool {

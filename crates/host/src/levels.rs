@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nigh_backend::{Home, Image, Stamp};
+use nigh_backend::{Home, Image, LevelNews, PLACES, Stamp};
 use nigh_engine::{Fault, LevelCounters, Port, Stored, Volume};
 
 use crate::cache::Cache;
@@ -37,6 +37,27 @@ impl Cache {
                 // A poisoned shard does not use it.
                 let _ = self.with(shard, work, |core, _| core.engine.drop_level(at));
             }
+        }
+    }
+
+    /// Passes on what the server of a level on another host said, if `port` is such a level's, which completed something for `of`.
+    pub(crate) fn note_news(&self, port: Port, of: u32, work: &mut Work) {
+        let shared = self.levels.iter().find_map(|level| Some((level, level.link.as_ref()?)));
+        let Some((level, link)) = shared.filter(|(level, _)| level.port() == port) else { return };
+        let Some(LevelNews { left, free, oldest_us }) = link.take_news() else { return };
+        let part = u64::from(level.part_blocks);
+        let free = u32::try_from(free / u64::from(self.shards())).unwrap_or(u32::MAX);
+        for shard in 0..self.shards() {
+            let first = PLACES / BLOCK + u64::from(shard) * part;
+            let places = left.iter().filter_map(|place| place.checked_sub(first).filter(|place| *place < part));
+            let places: Vec<u32> = places.map(|place| place as u32).collect();
+            if shard != of && places.is_empty() {
+                continue;
+            }
+            // A poisoned shard does not use it.
+            let _ = self.with(shard, work, |core, now| {
+                core.engine.note_shared(now, level.number(), &places, free, oldest_us);
+            });
         }
     }
 

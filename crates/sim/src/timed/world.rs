@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use nigh_control::Saying;
-use nigh_device::{Device, Kind, Request as Order};
+use nigh_device::{Device, Kind, Model, Request as Order};
 use nigh_engine::{
     Action, Config, Counters, Engine, Fill, LevelConfig, Op, Operation, Outcome as Reply, Port, PortConfig, Region,
     Request, Shared, Span, Submitted, Volume, WriteMode,
@@ -120,7 +120,9 @@ impl<'a> World<'a> {
                 offset: 0,
                 blocks,
                 faults: 1,
-                shared: false, elastic: false,
+                // Memory of another host.
+                shared: matches!(level.profile.model(), Model::Store(_)),
+                elastic: false,
             })?;
         }
         for (number, device) in (0..).zip(disks) {
