@@ -56,11 +56,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Reads so far, and of these, hits in memory and in the level.
+    /// Reads so far, and of these, those from memory and from the level.
     fn counts(&self) -> anyhow::Result<[u64; 3]> {
         let status = ControlClient::connect(&self.control)?.status()?;
         let disk = &status.exports[0].disk;
-        Ok([disk.hits + disk.joined + disk.misses, disk.hits + disk.joined, disk.level_hits])
+        let (reads, homes) = (disk.hits + disk.joined + disk.misses, disk.device_read_bytes / BLOCK);
+        Ok([reads, reads - disk.level_hits - homes, disk.level_hits])
     }
 }
 
