@@ -63,14 +63,17 @@ pub(super) fn run() -> anyhow::Result<()> {
     std::fs::File::create(folder.join("disk"))?.set_len(DISK)?;
     let requests = reads(DISK, BLOCKS, READS);
     let (socket, home) = (folder.join("socket"), folder.join("home"));
-    let serve = |more: &[&str]| {
+    let serve = |policy: &str, has_level: bool| {
         let mut serve = nigh()?;
-        serve.args(["serve", "--memory", MEMORY, "--policy", "lru", "--shards", "1", "--log", "error"]).args(more);
+        serve.args(["serve", "--memory", MEMORY, "--policy", policy, "--shards", "1", "--log", "error"]);
+        if has_level {
+            let path = folder.join(format!("level.{policy}"));
+            serve.arg("--level").arg(format!("file:{}:{}M", path.display(), CACHE_MIB + 1));
+        }
         serve.arg(format!("=nbd+unix:///?socket={}", home.display()));
         serve.arg("--listen").arg(format!("unix:{}", socket.display()));
         anyhow::Ok(serve)
     };
-    let level = format!("file:{}:{}M", folder.join("level").display(), CACHE_MIB + 1);
     let mut filter = Command::new("nbdkit");
     filter.args(["--foreground", "--unix"]).arg(&socket).args(["--filter=cache", "nbd"]);
     filter.arg(format!("socket={}", home.display())).args(["cache-on-read=true", "cache-min-block-size=4K"]);
@@ -78,8 +81,9 @@ pub(super) fn run() -> anyhow::Result<()> {
     println!("{:44}{:>8}{:>8}{:>12}{:>8}", "", "s", "ratio", "home reads", "ratio");
     let mut first = None;
     for (name, mut server) in [
-        (format!("nigh, {MEMORY} of memory"), serve(&[])?),
-        (format!("nigh, {MEMORY} of memory, --level file:"), serve(&["--level", &level])?),
+        (format!("nigh, {MEMORY} of memory, LRU"), serve("lru", false)?),
+        ("LRU, --level file:".to_owned(), serve("lru", true)?),
+        ("ULC, --level file:".to_owned(), serve("ulc", true)?),
         ("nbdkit --filter=cache, cache-on-read".to_owned(), filter),
     ] {
         let (seconds, reads) = run_one(folder, &requests, &mut server)?;

@@ -129,7 +129,8 @@ fn levels_spare_the_device() {
 /// transit buffer, and reads the rest from the disk.
 #[test]
 fn the_engine_follows_unified_level_aware_caching() {
-    let references = ["sim", "--generate", "zipf:blocks=8k", "--requests", "60k", "--policy", "ulc", "--json"];
+    let references =
+        ["sim", "--generate", "zipf:blocks=8k", "--requests", "60k", "--policy", "ulc:first=out", "--json"];
     let run = |more: &[&str]| serde_json::from_str::<Value>(&printed(&[&references[..], more].concat())).unwrap();
     // The engine leaves 32 places of the level free.
     let pure = run(&["--levels", "400b,2016b"]);

@@ -129,7 +129,8 @@ impl Engine {
         for (&key, &frame) in &self.outside {
             owners[frame as usize] += 1;
             let lingers = self.lingering.contains(&(Some(key), frame))
-                || self.frames.has(frame, TRANSIT) && self.transit.contains(&(key, frame));
+                || self.frames.has(frame, TRANSIT)
+                    && (self.transit.contains(&(key, frame)) || self.ahead.contains(&(key, frame)));
             assert!(lingers || self.frames.has(frame, DIRTY | LOADING), "a frame that nobody will free");
             unused[key.volume().0 as usize] += u64::from(self.frames.has(frame, PREFETCHED));
         }

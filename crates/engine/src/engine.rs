@@ -146,8 +146,10 @@ pub struct Engine {
     pub(crate) storing: u32,
     /// Whether the policy decides for levels, too.
     pub(crate) unified: bool,
-    /// Then: blocks that passed through, and their frames, the first to leave first. Entries can be out of date.
+    /// Then: blocks that passed through, and their frames, the first to leave first, and those that were prefetched. Entries can be
+    /// out of date.
     pub(crate) transit: VecDeque<(Key, u32)>,
+    pub(crate) ahead: VecDeque<(Key, u32)>,
     /// Blocks that levels are about to pass on.
     pub(crate) carries: Vec<Carry>,
     /// The number of times that volumes were opened.
@@ -248,6 +250,7 @@ impl Engine {
             storing: 0,
             unified: config.tenants.is_none() && config.policy.is_unified(),
             transit: VecDeque::new(),
+            ahead: VecDeque::new(),
             carries: Vec::new(),
             openings: 0,
             volume_of: HashMap::new(),
@@ -558,6 +561,9 @@ impl Engine {
                 self.note_late(slot, frame, tenant);
                 if !self.first_use(key.volume(), frame) || self.policy.follows_lists() {
                     self.policy.hit(slot, &access);
+                    if self.unified {
+                        self.follow_orders();
+                    }
                 }
                 return (Place::Resident(slot), Some(frame), true);
             }
@@ -581,7 +587,8 @@ impl Engine {
             }
             if !self.policy.stays(slot) {
                 let frame = self.outside.get(&key).copied();
-                if let Some(frame) = frame {
+                if let Some(frame) = frame.filter(|&frame| !self.frames.has(frame, LOADING)) {
+                    self.settle(key);
                     self.pass(key, frame);
                 }
                 return (Place::Passing(key), frame, false);
@@ -603,6 +610,9 @@ impl Engine {
     pub(crate) fn drain_forgotten(&mut self) {
         self.follow_orders();
         while let Some(slot) = self.policy.take_forgotten() {
+            if self.unified {
+                self.release_copies(self.slots.key(slot));
+            }
             self.slots.remove(slot);
         }
     }
@@ -628,7 +638,7 @@ impl Engine {
         if !self.frames.has(frame, DIRTY | LOADING) {
             match unused {
                 false => self.offer(key, frame),
-                true if self.unified => self.note_gone(key, 0),
+                true if self.unified => self.give_up(key),
                 true => {}
             }
         }
@@ -676,7 +686,12 @@ impl Engine {
         let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
             Some(slot) => self.forget(slot),
             None => match self.take_outside(key) {
-                Some(frame) => frame,
+                Some(frame) => {
+                    if self.unified {
+                        self.give_up(key);
+                    }
+                    frame
+                }
                 None => return,
             },
         };

@@ -80,7 +80,7 @@ struct Mask {
 }
 
 /// The most places that are searched for one that can be used again.
-const LOOKS: u32 = 64;
+pub(crate) const LOOKS: u32 = 64;
 /// The most places that one call looks at to evict blocks of an elastic level.
 const SHED_LOOKS: u32 = 1024;
 /// The most ranges that can be invalidated step by step at a time; of a directed level, and one more for each volume.
@@ -228,6 +228,12 @@ impl Level {
         if !self.directed {
             set_bit(&mut self.used, place, !self.config.elastic);
         }
+    }
+
+    /// The blocks that belong here, as it was said last.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Entry> {
+        let places = if self.off { 0 } else { self.config.blocks };
+        (0..places).filter(|&place| bit(&self.used, place)).filter_map(|place| self.entry(place))
     }
 
     /// The block at `place`, unless that is being written.
@@ -419,7 +425,7 @@ impl Level {
             let place = self.fresh;
             self.fresh += 1;
             // A restart fills any places.
-            if self.entries[place as usize] == 0 && !bit(&self.listed, place) {
+            if self.entries[place as usize] == 0 && !bit(&self.listed, place) && !bit(&self.busy, place) {
                 return Some(place);
             }
         }
@@ -537,25 +543,28 @@ impl Level {
         true
     }
 
-    /// Removes the blocks of masks from the next `most` places.
-    pub(crate) fn sweep(&mut self, most: u32) {
+    /// Removes the blocks of masks from the next `most` places, and returns them.
+    pub(crate) fn sweep(&mut self, most: u32) -> Vec<Entry> {
+        let mut gone = Vec::new();
         if self.masks.is_empty() {
-            return;
+            return gone;
         }
         let count = most.min(self.config.blocks);
         for _ in 0..count {
             let place = self.sweep;
             self.sweep = (self.sweep + 1) % self.config.blocks;
             let entry = self.entries[place as usize].checked_sub(1).map(Entry);
-            if entry.is_some_and(|entry| self.is_masked(entry)) {
+            if let Some(entry) = entry.filter(|&entry| self.is_masked(entry)) {
                 self.take_out(place);
                 self.counters.invalidations += 1;
+                gone.push(entry);
             }
         }
         self.masks.retain_mut(|mask| {
             mask.left = mask.left.saturating_sub(count);
             mask.left > 0
         });
+        gone
     }
 
     /// What is read at `place` is not, or no longer, what was stored there as `entry`.

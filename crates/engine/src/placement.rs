@@ -3,7 +3,7 @@
 
 use crate::arena::Shared;
 use crate::engine::{Engine, Place};
-use crate::frames::{DIRTY, LOADING, TRANSIT};
+use crate::frames::{DIRTY, LOADING, PREFETCHED, TRANSIT};
 use crate::level::{Batch, Entry};
 use crate::queue::Class;
 use crate::record::{Carry, Record};
@@ -40,30 +40,39 @@ impl Engine {
         self.settle(key);
         self.pass(key, frame);
         let most = (self.capacity / 64).clamp(TRANSIT_LEAST, TRANSIT_MOST).min(self.config.spare / 2) as usize;
-        while self.transit.len() > most {
-            self.leave_transit();
+        while self.transit.len() > most || self.ahead.len() > self.config.limits.prefetching as usize {
+            self.leave_transit_of(self.transit.len() <= most);
         }
     }
 
-    /// If `key` passes through memory and its contents are in `frame`, it enters the transit buffer, tempLRU of section 5.3.2.1. Of
-    /// prefetched blocks, that has all that nobody has asked for yet.
+    /// If `key` passes through memory and its contents are in `frame`, it enters the transit buffer, tempLRU of section 5.3.2.1.
+    /// Blocks that were prefetched have one of their own, so that others do not push them out before they are asked for.
     pub(crate) fn pass(&mut self, key: Key, frame: u32) {
         if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING) {
             return;
         }
         if !self.frames.has(frame, TRANSIT) {
             self.frames.set(frame, TRANSIT);
-            self.transit.push_back((key, frame));
+            let is_ahead = self.frames.has(frame, PREFETCHED);
+            if is_ahead { &mut self.ahead } else { &mut self.transit }.push_back((key, frame));
         }
     }
 
     /// The block that entered the transit buffer first leaves it, to its level if it belongs to one. Returns whether there was one.
     pub(crate) fn leave_transit(&mut self) -> bool {
-        let Some((key, frame)) = self.transit.pop_front() else { return false };
+        self.leave_transit_of(self.transit.is_empty())
+    }
+
+    /// As `leave_transit`, from the buffer for prefetched blocks or the other one.
+    fn leave_transit_of(&mut self, ahead: bool) -> bool {
+        let first = if ahead { &mut self.ahead } else { &mut self.transit }.pop_front();
+        let Some((key, frame)) = first else { return false };
         if self.outside.get(&key) == Some(&frame) && self.frames.has(frame, TRANSIT) {
             self.frames.clear(frame, TRANSIT);
             self.note_leaving(key.volume(), frame);
-            self.offer(key, frame);
+            if !self.frames.has(frame, DIRTY | LOADING) {
+                self.offer(key, frame);
+            }
             self.free_if_clean(key, frame);
         }
         true
@@ -77,7 +86,7 @@ impl Engine {
     }
 
     /// Where `key` belongs: 0 is memory, others are levels, counted from 1.
-    fn status(&self, key: Key) -> Option<usize> {
+    pub(crate) fn status(&self, key: Key) -> Option<usize> {
         self.policy.level(self.slots.find(key)?)
     }
 
@@ -101,9 +110,8 @@ impl Engine {
             let level = &mut self.levels[at].level;
             let Some(entry) = level.settled(place) else { continue };
             level.discard(place);
-            let volume = self.volume_of.get(&entry.opening()).copied();
-            if let Some(volume) = volume.filter(|&volume| self.unified && self.is_opening(volume, entry)) {
-                self.note_gone(Key::new(volume, entry.block()), at);
+            if self.unified {
+                self.note_entry_gone(entry, at);
             }
         }
         if self.unified && at + 1 == self.levels.len() {
@@ -151,8 +159,31 @@ impl Engine {
         }
     }
 
+    /// As `note_gone`, for an entry of an opening that may be over.
+    pub(crate) fn note_entry_gone(&mut self, entry: Entry, at: usize) {
+        if let Some(&volume) = self.volume_of.get(&entry.opening())
+            && self.is_opening(volume, entry)
+        {
+            self.note_gone(Key::new(volume, entry.block()), at);
+        }
+    }
+
+    /// `key` does not get to the level to which it belongs, if that does not have it.
+    pub(crate) fn give_up(&mut self, key: Key) {
+        let entry = self.entry(key);
+        if let Some(at) = self.status(key).and_then(|status| status.checked_sub(1))
+            && self.levels[at].level.find(entry).is_none()
+        {
+            self.note_gone(key, at);
+        }
+        self.settle(key);
+    }
+
     /// Copies of `key`, of which nothing is known any more, may be replaced.
     pub(crate) fn release_copies(&mut self, key: Key) {
+        if self.volumes[key.volume().0 as usize].is_none() {
+            return;
+        }
         let entry = self.entry(key);
         for state in &mut self.levels {
             if let Some(place) = state.level.find(entry) {

@@ -38,6 +38,10 @@ impl Engine {
             let access = self.access(Key::new(request.volume, block), Kind::Read, request.tenant, request.stream);
             self.policy.hit(slot, &access);
         }
+        if self.unified {
+            // A dirty block that belongs elsewhere may go to another level.
+            self.follow_orders();
+        }
         self.count_read(request, slots.len());
         let skip = request.offset & (u64::from(self.config.block_bytes) - 1);
         Some(held.part(skip as usize, request.length as usize))

@@ -8,7 +8,7 @@ use crate::counters::LevelCounters;
 use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::frames::{DIRTY, LOADING, TRANSIT};
-use crate::level::{Batch, Entry, Level, LevelConfig, LevelState, OPENINGS, Stored};
+use crate::level::{Batch, Entry, LOOKS, Level, LevelConfig, LevelState, OPENINGS, Stored};
 use crate::queue::{Class, Waiting};
 use crate::record::{Carry, Fetch, Reading, Record, Store};
 use crate::request::{Fault, Port, Volume};
@@ -269,7 +269,7 @@ impl Engine {
             let Some(place) = place else {
                 level.counters.drops += 1;
                 if self.unified {
-                    self.note_gone(key, at);
+                    self.give_up(key);
                 }
                 continue;
             };
@@ -300,7 +300,11 @@ impl Engine {
             if !state.is_due() {
                 continue;
             }
-            state.level.sweep(SWEEP);
+            let gone = state.level.sweep(SWEEP);
+            if self.unified {
+                gone.into_iter().for_each(|entry| self.note_entry_gone(entry, at));
+            }
+            let state = &mut self.levels[at];
             for batch in std::mem::take(&mut state.full).into_iter().chain(state.batch.take()) {
                 self.queue_store(at, batch, false, now);
             }
@@ -461,13 +465,16 @@ impl Engine {
         for (at, &(_, entry)) in blocks.iter().enumerate() {
             of.end_store(place + at as u32, entry, sums.get(at).copied().filter(|_| result.is_ok()));
         }
-        for (&(key, entry), &frame) in blocks.iter().zip(&frames) {
+        for (at, (&(key, entry), &frame)) in blocks.iter().zip(&frames).enumerate() {
             match carried {
                 true => self.frames.put(frame),
                 false => self.free_if_clean(key, frame),
             }
             if self.unified && self.is_opening(key.volume(), entry) {
                 self.settle(key);
+            } else if self.unified && self.levels[level].level.entry(place + at as u32) == Some(entry) {
+                // Its volume was closed meanwhile.
+                self.levels[level].level.release(place + at as u32);
             }
         }
     }
@@ -495,6 +502,14 @@ impl Engine {
     pub(crate) fn invalidate_range(&mut self, volume: Volume, blocks: &Range<u64>) {
         let opening = self.volume(volume).opening;
         let mut done = true;
+        if self.unified && blocks.end - blocks.start <= u64::from(LOOKS) {
+            for block in blocks.clone() {
+                let key = Key::new(volume, block);
+                self.invalidate(key);
+                self.give_up(key);
+            }
+            return;
+        }
         for state in &mut self.levels {
             done &= state.level.invalidate_range(opening, blocks.clone());
         }
@@ -519,6 +534,18 @@ impl Engine {
             }
         }
         storing += self.carries.len();
+        for (at, state) in self.levels.iter().enumerate().filter(|_| self.unified) {
+            for entry in state.level.kept() {
+                let volume = self.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
+                let key = Key::new(*volume.expect("a place is kept for a volume that is gone"), entry.block());
+                let is_loading = self.current(key).is_some_and(|frame| self.frames.has(frame, LOADING));
+                let status = self.status(key);
+                // It was on its way there.
+                let is_off = status.is_some_and(|status| status > 0 && self.levels[status - 1].level.off);
+                let is_moving = is_loading || is_off || self.levels.iter().any(|state| state.level.is_storing(entry));
+                assert!(is_moving || status == Some(at + 1), "a place is kept for a block that belongs to {status:?}");
+            }
+        }
         assert_eq!(storing as u32, self.storing);
         assert!(self.storing <= self.config.storing);
         for (&key, &frame) in &self.outside {

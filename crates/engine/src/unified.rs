@@ -68,7 +68,7 @@ impl Unified {
         let mut capacities = vec![setup.capacity];
         capacities.extend(levels.iter().map(|&places| kept(places)));
         let mut unified = Unified {
-            ulc: Ulc::new(setup.slots, &capacities),
+            ulc: Ulc::with(&spec, setup.slots, &capacities)?,
             capacity: setup.capacity,
             reserve: 0,
             held: 0,
@@ -140,7 +140,8 @@ impl Unified {
         if let Some(shared) = &mut self.shared {
             let above = self.levels.len() as u8 - 1;
             let sent = self.moves.iter().filter(|step| matches!(step, Move::Demote(_, from) if *from == above));
-            shared.free = shared.free.saturating_sub(sent.count() as u32);
+            let direct = retrieve.to == Some(above + 1) && retrieve.from != retrieve.to;
+            shared.free = shared.free.saturating_sub(sent.count() as u32 + u32::from(direct));
         }
         self.settle()
     }

@@ -410,9 +410,10 @@ impl Cache {
             return;
         }
         let port = operation.port;
+        // Before the completion: what is said of the place of this operation is about the block that was there before.
+        self.note_news(port, sender, work);
         // The waiters of a poisoned shard already have their replies.
         let _ = self.with(sender, work, |core, now| core.engine.complete(now, operation, result));
-        self.note_news(port, sender, work);
         if let Err(fault) = result {
             self.note_fault(port, sender, fault, work);
         }

@@ -14,7 +14,7 @@ use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig, Store
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::latency::{Histogram, LatencySummary};
-use crate::level::index_of_block;
+use crate::level::INDEX;
 use crate::settings::{BLOCK, ContentSettings};
 use crate::work::Encoding;
 
@@ -284,7 +284,7 @@ impl Contents {
     /// The memory that its indexes can take, in bytes.
     pub(crate) fn index_bytes(&self) -> u64 {
         let area = self.area.read();
-        let each = index_of_block(false) + size_of::<ContentId>() as u64;
+        let each = INDEX + size_of::<ContentId>() as u64;
         u64::from(self.part_blocks) * self.shards as u64 * each + area.store.metadata_bytes() as u64
     }
 

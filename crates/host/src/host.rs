@@ -100,7 +100,7 @@ impl Host {
         let (mut levels, mut before) = (Vec::new(), Vec::new());
         let left = (there - settings.memory).saturating_sub(contents.as_ref().map_or(0, Contents::index_bytes));
         let limit = patience.map(|_| COMPARISON);
-        let each = level::index_of_block(settings.policy.is_unified());
+        let each = level::index_of_block(&settings.policy);
         for opened in level::open(&settings.levels, above, settings.shards(), left, each, &disks, limit)? {
             handle.attach(opened.level.port(), opened.device);
             levels.push(opened.level);

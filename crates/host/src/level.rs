@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nigh_backend::{Device, Image, LevelFile, LevelLink, Options, PLACES};
 use nigh_engine::{LevelConfig, Port};
+use nigh_policy::Spec;
 
 use crate::disk::{has_file, same_file};
 use crate::error::LevelError;
@@ -17,9 +18,10 @@ use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLeve
 /// After this many failed operations in a row of a shard, a level is switched off.
 const FAULTS: u32 = 8;
 /// Memory of a level's index, in bytes a block; slightly more than it really uses.
-const INDEX: u64 = 25;
-/// What a policy that decides for levels knows of each block in them, and of as many others, in bytes a block of the level.
-const DIRECTED: u64 = 70;
+pub(crate) const INDEX: u64 = 25;
+/// What a policy that decides for levels knows of a block, and the list of places that can be used, in bytes a block.
+const KNOWN: u64 = 35;
+const LISTED: u64 = 8;
 
 /// A level of the host. Each shard has a part of it.
 pub(crate) struct Level {
@@ -185,9 +187,14 @@ pub(crate) fn index_bytes(bytes: u64, each: u64) -> u64 {
     bytes / BLOCK * each
 }
 
-/// That of a block of a level, in bytes, if the policy decides for levels or not.
-pub(crate) fn index_of_block(is_directed: bool) -> u64 {
-    INDEX + if is_directed { DIRECTED } else { 0 }
+/// That of a block of a level, in bytes, including what a policy that decides for levels knows of this block and of others.
+pub(crate) fn index_of_block(policy: &Spec) -> u64 {
+    const MANY: u32 = 1 << 20;
+    if !policy.is_unified() {
+        return INDEX;
+    }
+    let ghosts = nigh_policy::ghosts(policy, MANY).unwrap_or(u32::MAX);
+    INDEX + LISTED + KNOWN + KNOWN * u64::from(ghosts) / u64::from(MANY)
 }
 
 /// Opens the level on another host, below `above` others. `memory` is what its index can take, in bytes, `each` for a block.

@@ -19,6 +19,8 @@ use crate::work::Work;
 
 /// Places of a level that are looked at during one lock of a shard.
 const PLACES_AT_ONCE: u32 = 16384;
+/// Places whose blocks left that are noted during one lock of a shard.
+const NEWS_AT_ONCE: usize = 256;
 /// The granularity of file times: a later change gives another stamp.
 const TICK: Duration = Duration::from_millis(20);
 /// The interval between checks whether a level's operations are complete.
@@ -54,10 +56,17 @@ impl Cache {
             if shard != of && places.is_empty() {
                 continue;
             }
-            // A poisoned shard does not use it.
-            let _ = self.with(shard, work, |core, now| {
-                core.engine.note_shared(now, level.number(), &places, free, oldest_us);
-            });
+            let mut steps = places.chunks(NEWS_AT_ONCE).peekable();
+            loop {
+                let places = steps.next().unwrap_or_default();
+                // A poisoned shard does not use it.
+                let _ = self.with(shard, work, |core, now| {
+                    core.engine.note_shared(now, level.number(), places, free, oldest_us);
+                });
+                if steps.peek().is_none() {
+                    break;
+                }
+            }
         }
     }
 

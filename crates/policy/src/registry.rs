@@ -84,6 +84,14 @@ pub fn unified() -> &'static [Info] {
 }
 
 impl Spec {
+    /// The parameter `first` of `ulc`: `out`, `last` or `adapt`.
+    ///
+    /// # Panics
+    /// If it decides for one cache only.
+    pub fn first(&self) -> Result<&'static str, SpecError> {
+        crate::ulc::first(&self.params(self.info())?)
+    }
+
     /// Whether it decides for all levels of a cache at once.
     pub fn is_unified(&self) -> bool {
         UNIFIED.iter().any(|info| info.name == self.name())

@@ -2,21 +2,35 @@
 //! no [`Policy`](crate::Policy): `nigh-tier` implements it, and hosts with levels create it.
 
 use crate::spec::{Info, Param, Params, SpecError};
-use crate::values::HISTORY;
+use crate::values::{HISTORY, Values};
 
 pub(crate) const INFO: Info = Info {
     name: "ulc",
     summary: "decides at which level of a cache each block belongs, from the distance of its last re-use",
     paper: "Jiang, dissertation, College of William and Mary 2004, chapter 5",
-    params: &[Param {
-        key: "ghosts",
-        default: "1",
-        values: HISTORY,
-        doc: "most blocks in uniLRUstack that no level has, as a multiple of the size of all levels",
-    }],
+    params: &[
+        Param {
+            key: "ghosts",
+            default: "1",
+            values: HISTORY,
+            doc: "most blocks in uniLRUstack that no level has, as a multiple of the size of all levels",
+        },
+        Param {
+            key: "first",
+            default: "adapt",
+            values: Values::Words(&["out", "last", "adapt"]),
+            doc: "where an unknown block is cached when all levels are full: nowhere (as in the text), at the last level, or where a \
+                  sample of the references has fewer misses",
+        },
+    ],
     offline: false,
     spatial: false,
 };
+
+/// Where an unknown block is cached when all levels are full: `out`, `last` or `adapt`.
+pub(crate) fn first(params: &Params) -> Result<&'static str, SpecError> {
+    params.one_of("first", &["out", "last", "adapt"])
+}
 
 /// The most blocks in the stack that no level has, if the levels hold `blocks` together.
 pub(crate) fn ghosts(params: &Params, blocks: u32) -> Result<u32, SpecError> {

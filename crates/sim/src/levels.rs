@@ -182,12 +182,7 @@ pub fn replay(references: &References, scheme: &Scheme, capacities: &[u32], watc
     let start = cpu_s();
     let slots = references.distinct();
     let counts = match scheme {
-        Scheme::Ulc(spec) => {
-            let all = capacities.iter().map(|&blocks| u64::from(blocks)).sum::<u64>();
-            let mut ulc = Ulc::new(slots, capacities);
-            ulc.limit_ghosts(nigh_policy::ghosts(spec, u32::try_from(all).unwrap_or(u32::MAX))?, &mut Vec::new());
-            unified(references, ulc, watch)
-        }
+        Scheme::Ulc(spec) => unified(references, Ulc::with(spec, slots, capacities)?, watch),
         Scheme::UniLru => unified(references, UniLru::new(slots, capacities), watch),
         Scheme::Independent(specs) => {
             let mut counts = independent(Clients { references, count: 1 }, specs, capacities, watch)?;

@@ -18,19 +18,16 @@ pub struct Counts {
     pub transit: u64,
     /// Requests for blocks that the client assumed to be at the server, which had replaced them: the notice was still due.
     pub stale: u64,
-    /// Blocks that were passed on the way when a yardstick moved.
-    pub steps: u64,
 }
 
 impl AddAssign<&Counts> for Counts {
     fn add_assign(&mut self, other: &Counts) {
-        let Counts { references, hits, demotions, transit, stale, steps } = other;
+        let Counts { references, hits, demotions, transit, stale } = other;
         self.references += references;
         self.hits.iter_mut().zip(hits).for_each(|(own, other)| *own += other);
         self.demotions.iter_mut().zip(demotions).for_each(|(own, other)| *own += other);
         self.transit += transit;
         self.stale += stale;
-        self.steps += steps;
     }
 }
 

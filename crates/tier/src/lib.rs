@@ -10,6 +10,7 @@ mod clients;
 mod counts;
 mod levels;
 mod server;
+mod trial;
 mod ulc;
 mod uni_lru;
 
@@ -18,5 +19,5 @@ pub use clients::{Joint, UlcClients, UniLruClients};
 pub use counts::Counts;
 pub use levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
 pub use server::{Answer, CLIENTS_MAX, Client, Server};
-pub use ulc::Ulc;
+pub use ulc::{First, Ulc};
 pub use uni_lru::UniLru;

@@ -8,29 +8,50 @@
 //! * **Recency status** is not stored: it is the first level i whose yardstick was referenced no later than the block. A level
 //!   that is not full bounds nothing. While the levels fill, a yardstick can lie above that of a higher level; by this rule the
 //!   higher level wins, and the order returns by itself.
-//! * **A demoted block** is at its place in the stack already, so *DemotionSearching* is not needed: the yardstick of its new level
-//!   is the only other thing that can change.
-//! * **A yardstick that is referenced** is adjusted before the block moves to the top.
+//! * **The first reference** to a block when all levels are full: by the text's rules it is cached at no level, because it has no recency
+//!   ([`First::Out`]). With [`First::Last`] it is cached at the last one, and with [`Ulc::adapt`] the scheme chooses what it finds to be
+//!   better (`trial.rs`). docs/papers/ulc.md has the effects.
+//! * **The stack** is kept as several lists, as levels and yardsticks are all that decisions need: for each level, one list for each level at which
+//!   its blocks were last retrieved. From one level, blocks of one such list are demoted in the order of their last references, so they enter the next
+//!   list at its front: neither *DemotionSearching* nor *YardStickAdjustment* searches. The yardstick of a level is the oldest of the lists' ends.
 //! * **Pruning** removes from the bottom what is cached at no level. That changes no decision.
 //! * **The length of the stack** is not limited in the text. With [`Ulc::limit_ghosts`], the stack has at most so many blocks that are
 //!   cached at no level; the one that was referenced the longest time ago is forgotten. docs/papers/ulc.md has the effect.
 //! * **tempLRU** is the [`TRANSIT`] blocks that were last brought to the client and not cached there. Hits in it are counted apart
 //!   ([`Counts::transit`]), not as hits of the first level.
 
-use nigh_policy::Slot;
 use nigh_policy::list::{Links, List};
+use nigh_policy::{Slot, Spec, SpecError};
 
 use crate::counts::Counts;
 use crate::levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
+use crate::trial::Trial;
 
 /// Blocks in the client's transit buffer (*tempLRU*, "a small LRU stack").
 const TRANSIT: u32 = 64;
+
+/// The most blocks that are passed to find the place of one that got lost. If that is not enough, the block is forgotten.
+const PASSED_MOST: u32 = 64;
 
 /// References of earlier runs have numbers up to this one.
 const RESTORED: u64 = 1 << 40;
 
 /// L_out: cached at no level.
 const OUT: u8 = u8::MAX;
+
+/// Where a block is cached that is not in the stack, when all levels are full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// At no level.
+    Out,
+    /// At the last one.
+    Last,
+}
+
+/// The first list of a level, the number of levels for L_out: each level has as many lists as there are levels down to it.
+const fn start(level: usize) -> usize {
+    level * (level + 1) / 2
+}
 
 #[derive(Clone, Copy)]
 struct Known {
@@ -40,22 +61,22 @@ struct Known {
     transit: u32,
     /// The level status.
     level: u8,
+    /// The level at which it was retrieved last; the number of levels for none, and one more if it got lost.
+    stream: u8,
 }
 
 impl Default for Known {
     fn default() -> Known {
-        Known { last: 0, transit: 0, level: OUT }
+        Known { last: 0, transit: 0, level: OUT, stream: 0 }
     }
 }
 
 /// The levels of one client. 24 bytes a slot.
 pub struct Ulc {
-    /// The links of *uniLRUstack*, and what is known of each block.
+    /// The links of the lists, and what is known of each block.
     known: Links<Known>,
-    /// *uniLRUstack*, the most recently referenced block first.
-    stack: List,
-    /// The block of each level that was referenced the longest time ago.
-    yardsticks: Vec<Option<Slot>>,
+    /// *uniLRUstack*: for each level, and then for L_out, a list for each stream, the most recently referenced block first.
+    lists: Vec<List>,
     /// Blocks at each level.
     blocks: Vec<u32>,
     capacities: Vec<u32>,
@@ -69,8 +90,13 @@ pub struct Ulc {
     floor: u64,
     /// The most blocks of the stack that are cached at no level; `u32::MAX` for no limit.
     ghosts_most: u32,
-    /// With a limit: the one of these that was referenced the longest time ago.
-    oldest: Option<Slot>,
+    /// Blocks of the stack that are cached at no level.
+    ghosts: u32,
+    /// The number of the block that was restored last.
+    restored: u64,
+    first: First,
+    /// Finds out what `first` should be.
+    trial: Option<Box<Trial>>,
     counts: Counts,
 }
 
@@ -82,12 +108,12 @@ impl Ulc {
     /// Without a level, with more than [`LEVELS_MAX`], or if one holds no block.
     pub fn new(slots: u32, capacities: &[u32]) -> Ulc {
         assert!((1..=LEVELS_MAX).contains(&capacities.len()) && !capacities.contains(&0), "levels hold blocks");
-        let (known, [stack]) = Links::with_own(slots);
+        let (mut known, []) = Links::with_own(slots);
         let levels = capacities.len();
+        let lists = (0..start(levels) + levels + 2).map(|_| known.list()).collect();
         Ulc {
             known,
-            stack,
-            yardsticks: vec![None; levels],
+            lists,
             blocks: vec![0; levels],
             capacities: capacities.to_vec(),
             left_over: vec![0; levels],
@@ -95,9 +121,53 @@ impl Ulc {
             entered: 0,
             floor: u64::MAX,
             ghosts_most: u32::MAX,
-            oldest: None,
+            ghosts: 0,
+            restored: RESTORED,
+            first: First::Out,
+            trial: None,
             counts: Counts::default(),
         }
+    }
+
+    /// As [`Ulc::new`], with the parameters of `spec`: where unknown blocks begin, and the length of the stack.
+    ///
+    /// # Panics
+    /// As [`Ulc::new`], or if `spec` is another scheme.
+    pub fn with(spec: &Spec, slots: u32, capacities: &[u32]) -> Result<Ulc, SpecError> {
+        let ulc = Ulc::new(slots, capacities);
+        let ulc = match spec.first()? {
+            "out" => ulc,
+            "last" => ulc.first(First::Last),
+            _ => ulc.adapt(),
+        };
+        let all = u32::try_from(ulc.capacity()).unwrap_or(u32::MAX);
+        let mut ulc = ulc;
+        ulc.limit_ghosts(nigh_policy::ghosts(spec, all)?, &mut Vec::new());
+        ulc.now = RESTORED;
+        Ok(ulc)
+    }
+
+    /// Has blocks that are not known begin there.
+    #[must_use]
+    pub fn first(self, first: First) -> Ulc {
+        Ulc { first, ..self }
+    }
+
+    /// From now on, the scheme finds out where blocks that are not known should begin. To be called before any reference.
+    #[must_use]
+    pub fn adapt(self) -> Ulc {
+        let trial = Trial::new(self.known.slots(), &self.capacities);
+        Ulc { trial: Some(Box::new(trial)), ..self }
+    }
+
+    /// Where blocks that are not known begin at present.
+    pub fn begins(&self) -> First {
+        self.first
+    }
+
+    /// Blocks that all levels together hold.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacities.iter().map(|&blocks| u64::from(blocks)).sum()
     }
 
     /// Has room for `capacity` blocks at `level` from now on. What is too much is demoted.
@@ -119,8 +189,11 @@ impl Ulc {
     /// If `capacity` is 0.
     pub fn bound(&mut self, level: Level, capacity: u32) {
         assert!(capacity > 0, "levels hold blocks");
-        let level = usize::from(level);
-        (self.capacities[level], self.left_over[level]) = (capacity, self.blocks[level]);
+        let at = usize::from(level);
+        if let Some(trial) = self.trial.as_mut().filter(|_| self.capacities[at] != capacity) {
+            trial.resize(level, capacity);
+        }
+        (self.capacities[at], self.left_over[at]) = (capacity, self.blocks[at]);
     }
 
     /// Demotes one block from `level`, and from each lower one that becomes too full. Returns the first of them.
@@ -141,26 +214,31 @@ impl Ulc {
     pub fn limit_ghosts(&mut self, most: u32, moves: &mut Vec<Move>) {
         assert!(most > 0, "the block that is referenced may be one");
         self.ghosts_most = most;
+        if let Some(trial) = &mut self.trial {
+            trial.limit_ghosts(most);
+        }
         self.prune(moves);
     }
 
     /// Makes room for slots below `slots`, at least as many as before.
     pub fn grow(&mut self, slots: u32) {
-        self.known.grow(slots, [&mut self.stack]);
+        self.known.grow(slots, &mut self.lists);
+        if let Some(trial) = &mut self.trial {
+            trial.grow(slots);
+        }
     }
 
-    /// The block of `slot`, which is not in the stack, was at `level` in an earlier run: it was referenced before all others.
-    /// Returns whether the level has room.
+    /// The block of `slot`, which is not in the stack, was at `level` in an earlier run: it was referenced before all others, those included
+    /// that were restored before. Returns whether the level has room. For a scheme from [`Ulc::with`].
     pub fn restore(&mut self, slot: Slot, level: Level) -> bool {
-        let level = usize::from(level);
-        if self.blocks[level] >= self.capacities[level] {
+        let at = usize::from(level);
+        if self.blocks[at] >= self.capacities[at] {
             return false;
         }
-        self.now = self.now.max(RESTORED);
-        let last = self.stack.back(&self.known).map_or(self.now, |back| self.last(back) - 1);
-        self.stack.push_back(&mut self.known, slot);
-        *self.known.own_mut(slot) = Known { last, transit: 0, level: OUT };
-        self.enter(slot, level);
+        self.restored -= 1;
+        *self.known.own_mut(slot) = Known { last: self.restored, transit: 0, level, stream: level };
+        self.lists[start(at) + at].push_back(&mut self.known, slot);
+        self.blocks[at] += 1;
         true
     }
 
@@ -169,14 +247,9 @@ impl Ulc {
         self.blocks[usize::from(level)]
     }
 
-    /// Blocks of the stack that are cached at no level.
-    fn ghosts(&self) -> u32 {
-        self.stack.len() - self.blocks.iter().sum::<u32>()
-    }
-
     /// Blocks in the stack: those cached at a level, and others that were referenced since the oldest of these.
     pub fn known(&self) -> u32 {
-        self.stack.len()
+        self.ghosts + self.blocks.iter().sum::<u32>()
     }
 
     /// The number of the last reference of all.
@@ -194,70 +267,53 @@ impl Ulc {
         self.known.own(slot).last
     }
 
+    /// The block that was referenced the longest time ago of those in the lists of `level`.
+    fn oldest(&self, level: usize) -> Option<Slot> {
+        let streams = if level < self.blocks.len() { level + 1 } else { level + 2 };
+        let ends = self.lists[start(level)..][..streams].iter().filter_map(|list| list.back(&self.known));
+        ends.min_by_key(|&slot| self.last(slot))
+    }
+
+    /// The yardstick of `level`: the block there that was referenced the longest time ago.
+    fn yardstick(&self, level: usize) -> Option<Slot> {
+        self.oldest(level)
+    }
+
     /// Where a block belongs that was last referenced at `last`.
     fn recency(&self, last: u64) -> u8 {
-        let bounds = self.yardsticks.iter().zip(self.blocks.iter().zip(&self.capacities));
-        let mut at = bounds.map(|(yardstick, (blocks, capacity))| {
-            blocks < capacity || yardstick.is_some_and(|yardstick| last >= self.last(yardstick))
-        });
-        let lowest = if last != 0 && last >= self.floor { self.blocks.len() as u8 - 1 } else { OUT };
-        at.position(|belongs| belongs).map_or(lowest, |level| level as u8)
-    }
-
-    /// *YardStickAdjustment*: to the next block of the level towards the top.
-    fn adjust(&mut self, level: usize) {
-        let Some(mut at) = self.yardsticks[level].filter(|_| self.blocks[level] > 1) else {
-            self.yardsticks[level] = None;
-            return;
+        let belongs = |level: usize| {
+            let is_full = self.blocks[level] >= self.capacities[level];
+            !is_full || self.yardstick(level).is_some_and(|yardstick| last >= self.last(yardstick))
         };
-        loop {
-            at = self.stack.before(&self.known, at).expect("the level has another block, above its yardstick");
-            self.counts.steps += 1;
-            if usize::from(self.known.own(at).level) == level {
-                break;
-            }
-        }
-        self.yardsticks[level] = Some(at);
+        let levels = self.blocks.len();
+        let lowest = if last != 0 && last >= self.floor { levels as u8 - 1 } else { OUT };
+        (0..levels).find(|&level| belongs(level)).map_or(lowest, |level| level as u8)
     }
 
-    /// `slot`, which is cached at no level, leaves the stack or its place there.
-    fn pass_oldest(&mut self, slot: Slot) {
-        if self.oldest == Some(slot) {
-            let others = self.ghosts() > 1;
-            let mut above = std::iter::successors(Some(slot), |&at| self.stack.before(&self.known, at)).skip(1);
-            self.oldest = if others { above.find(|&at| self.known.own(at).level == OUT) } else { None };
-        }
+    /// The number of a level, or of L_out, among the lists.
+    fn number(&self, level: u8) -> usize {
+        if level == OUT { self.blocks.len() } else { usize::from(level) }
     }
 
-    /// `slot`, which is in the stack, is cached at no level from now on.
-    fn enter_ghosts(&mut self, slot: Slot) {
-        let is_older = |oldest| self.last(slot) < self.last(oldest);
-        if self.ghosts_most < u32::MAX && self.oldest.is_none_or(is_older) {
-            self.oldest = Some(slot);
-        }
-    }
-
-    /// Takes `slot` from its level.
+    /// Takes `slot` from its level, or from those that are cached at none. It is in no list then.
     fn leave(&mut self, slot: Slot) {
-        let level = usize::from(self.known.own(slot).level);
-        if level < self.blocks.len() {
-            if self.yardsticks[level] == Some(slot) {
-                self.adjust(level);
-            }
-            self.blocks[level] -= 1;
-        } else {
-            self.pass_oldest(slot);
+        let Known { last, level, stream, .. } = *self.known.own(slot);
+        if last == 0 {
+            return;
         }
-        self.known.own_mut(slot).level = OUT;
+        let at = self.number(level);
+        self.lists[start(at) + usize::from(stream)].unlink(&mut self.known, slot);
+        *self.blocks.get_mut(at).unwrap_or(&mut self.ghosts) -= 1;
     }
 
-    /// Puts `slot`, which is in the stack, at a level.
-    fn enter(&mut self, slot: Slot, level: usize) {
-        self.known.own_mut(slot).level = level as u8;
-        self.blocks[level] += 1;
-        if self.yardsticks[level].is_none_or(|yardstick| self.last(slot) < self.last(yardstick)) {
-            self.yardsticks[level] = Some(slot);
-        }
+    /// Puts `slot`, which is in no list, at a level, or among those that are cached at none.
+    fn enter(&mut self, slot: Slot, level: u8) {
+        let at = self.number(level);
+        let known = self.known.own_mut(slot);
+        known.level = level;
+        let list = start(at) + usize::from(known.stream);
+        self.lists[list].push_front(&mut self.known, slot);
+        *self.blocks.get_mut(at).unwrap_or(&mut self.ghosts) += 1;
     }
 
     /// Demotes one block from `level`, and from each lower one that becomes too full.
@@ -272,17 +328,14 @@ impl Ulc {
 
     /// Demotes the block at the yardstick of `level`, or drops it from the last level. Returns it.
     fn lower(&mut self, level: usize, moves: &mut Vec<Move>) -> Slot {
-        let victim = self.yardsticks[level].expect("a level with blocks has a yardstick");
+        let victim = self.yardstick(level).expect("a level with blocks has a yardstick");
         self.leave(victim);
         if level + 1 < self.blocks.len() {
-            self.enter(victim, level + 1);
+            self.enter(victim, level as u8 + 1);
             self.counts.demoted(level as Level);
             moves.push(Move::Demote(victim, level as Level));
         } else {
-            // At the bottom it is pruned next.
-            if self.stack.back(&self.known) != Some(victim) || self.last(victim) >= self.floor {
-                self.enter_ghosts(victim);
-            }
+            self.enter(victim, OUT);
             moves.push(Move::Drop(victim, level as Level));
         }
         victim
@@ -292,7 +345,10 @@ impl Ulc {
     pub fn decide(&self, slot: Slot) -> Retrieve {
         let Known { last, level: from, .. } = *self.known.own(slot);
         // A block never goes down because it is referenced: it would have been demoted before.
-        let to = self.recency(last).min(from);
+        let mut to = self.recency(last).min(from);
+        if last == 0 && to == OUT && self.first == First::Last {
+            to = self.blocks.len() as u8 - 1;
+        }
         let named = |level: u8| (level != OUT).then_some(level);
         Retrieve { from: named(from), to: named(to) }
     }
@@ -300,33 +356,31 @@ impl Ulc {
     /// References the block of `slot`, for which this was decided just before.
     pub fn apply(&mut self, slot: Slot, retrieve: Retrieve, moves: &mut Vec<Move>) {
         self.place(slot, retrieve, self.now + 1, moves);
+        if let Some(first) = self.trial.as_mut().and_then(|trial| trial.reference(slot)) {
+            self.first = first;
+        }
     }
 
     /// The block of `slot` was retrieved: it moves to the top of the stack, and to its level. `now` numbers this reference; numbers grow.
     pub(crate) fn place(&mut self, slot: Slot, retrieve: Retrieve, now: u64, moves: &mut Vec<Move>) {
         assert!(now > self.now, "references have growing numbers");
         self.now = now;
-        let Known { last, transit, .. } = *self.known.own(slot);
+        let Known { transit, .. } = *self.known.own(slot);
         // Blocks of the first level have no such number.
         self.counts.transit += u64::from(transit != 0 && self.entered.wrapping_sub(transit) < TRANSIT);
         self.leave(slot);
-        if last == 0 {
-            self.stack.push_front(&mut self.known, slot);
-        } else {
-            self.stack.move_to_front(&mut self.known, slot);
-        }
         let transit = if retrieve.to == Some(0) {
             0
         } else {
             self.entered = self.entered.wrapping_add(1).max(1);
             self.entered
         };
-        *self.known.own_mut(slot) = Known { last: self.now, transit, level: OUT };
+        let level = retrieve.to.unwrap_or(OUT);
+        let stream = self.number(level) as u8;
+        *self.known.own_mut(slot) = Known { last: self.now, transit, level, stream };
+        self.enter(slot, level);
         if let Some(to) = retrieve.to {
-            self.enter(slot, usize::from(to));
             self.make_room(usize::from(to), moves);
-        } else {
-            self.enter_ghosts(slot);
         }
         self.prune(moves);
         self.counts.count(retrieve);
@@ -335,8 +389,9 @@ impl Ulc {
     /// `level` no longer has the block of `slot`, if it had it. What the stack forgets is added to `moves`.
     pub fn lose(&mut self, slot: Slot, level: Level, moves: &mut Vec<Move>) {
         if self.known.own(slot).level == level {
-            self.leave(slot);
-            self.enter_ghosts(slot);
+            if !self.misplace(slot, PASSED_MOST) {
+                self.forget(slot, moves);
+            }
             self.prune(moves);
         }
     }
@@ -344,17 +399,57 @@ impl Ulc {
     /// The last level no longer has the block of `slot`, as other clients have its place. It is pruned later.
     pub(crate) fn lose_lowest(&mut self, slot: Slot) {
         if usize::from(self.known.own(slot).level) + 1 == self.blocks.len() {
-            self.leave(slot);
+            self.misplace(slot, u32::MAX);
         }
+    }
+
+    /// `slot`, which is at a level, is cached at none from now on. Passes at most so many others that got lost, on the way to its place among
+    /// them from either end. Returns whether it got there; then or otherwise, it is in the list.
+    fn misplace(&mut self, slot: Slot, most: u32) -> bool {
+        self.leave(slot);
+        let levels = self.blocks.len();
+        let known = self.known.own_mut(slot);
+        (known.level, known.stream) = (OUT, levels as u8 + 1);
+        let last = known.last;
+        self.ghosts += 1;
+        let list = &mut self.lists[start(levels) + levels + 1];
+        let (mut older, mut newer) = (list.front(&self.known), list.back(&self.known));
+        for _ in 0..most {
+            match older {
+                None => list.push_back(&mut self.known, slot),
+                Some(at) if self.known.own(at).last < last => list.insert_before(&mut self.known, slot, at),
+                Some(at) => {
+                    match newer {
+                        Some(end) if self.known.own(end).last > last => match list.after(&self.known, end) {
+                            None => list.push_back(&mut self.known, slot),
+                            Some(next) => list.insert_before(&mut self.known, slot, next),
+                        },
+                        _ => {
+                            older = list.after(&self.known, at);
+                            newer = newer.and_then(|end| list.before(&self.known, end));
+                            continue;
+                        }
+                    }
+                    return true;
+                }
+            }
+            return true;
+        }
+        list.push_front(&mut self.known, slot);
+        false
     }
 
     pub(crate) fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts
     }
 
-    /// The blocks at `level`, the most recently referenced first. Looks at the whole stack.
+    /// The blocks at `level`, the most recently referenced first. Looks at all of them.
     pub(crate) fn at(&self, level: Level) -> Vec<Slot> {
-        self.stack.iter(&self.known).filter(|&slot| self.known.own(slot).level == level).collect()
+        let at = usize::from(level);
+        let mut slots: Vec<Slot> =
+            self.lists[start(at)..=start(at) + at].iter().flat_map(|list| list.iter(&self.known)).collect();
+        slots.sort_unstable_by_key(|&slot| std::cmp::Reverse(self.last(slot)));
+        slots
     }
 
     /// Blocks at the last level.
@@ -374,23 +469,23 @@ impl Ulc {
         self.capacities[last] = capacity;
     }
 
-    /// Removes what lies below the last yardstick: no such block would be cached if it were referenced. Then those that are too many.
+    /// Removes what lies below all yardsticks: no such block would be cached if it were referenced. Then those that are too many.
     fn prune(&mut self, moves: &mut Vec<Move>) {
-        let is_past = |known: &Known, floor| known.level == OUT && known.last < floor;
-        let bottom = |ulc: &Ulc| ulc.stack.back(&ulc.known).filter(|&slot| is_past(ulc.known.own(slot), ulc.floor));
-        while let Some(bottom) = bottom(self) {
-            self.forget(bottom, moves);
-        }
-        while self.ghosts() > self.ghosts_most {
-            self.forget(self.oldest.expect("there are such blocks"), moves);
+        let yardsticks = (0..self.blocks.len()).filter_map(|level| self.yardstick(level));
+        let needed = yardsticks.map(|slot| self.last(slot)).min().unwrap_or(u64::MAX).min(self.floor);
+        let is_past = |ulc: &Ulc, slot| ulc.last(slot) < needed || ulc.ghosts > ulc.ghosts_most;
+        while let Some(oldest) = self.oldest(self.blocks.len()).filter(|&slot| is_past(self, slot)) {
+            self.forget(oldest, moves);
         }
     }
 
     /// `slot`, which is cached at no level, leaves the stack.
     fn forget(&mut self, slot: Slot, moves: &mut Vec<Move>) {
-        self.pass_oldest(slot);
-        self.stack.unlink(&mut self.known, slot);
+        self.leave(slot);
         *self.known.own_mut(slot) = Known::default();
+        if let Some(trial) = &mut self.trial {
+            trial.remove(slot);
+        }
         moves.push(Move::Forget(slot));
     }
 }
@@ -405,8 +500,10 @@ impl Tier for Ulc {
     fn remove(&mut self, slot: Slot, moves: &mut Vec<Move>) {
         if self.last(slot) != 0 {
             self.leave(slot);
-            self.stack.unlink(&mut self.known, slot);
             *self.known.own_mut(slot) = Known::default();
+            if let Some(trial) = &mut self.trial {
+                trial.remove(slot);
+            }
             self.prune(moves);
         }
     }
@@ -424,21 +521,26 @@ impl Tier for Ulc {
     }
 
     fn check(&self) {
-        let stack = self.stack.checked(&self.known);
-        assert!(stack.is_sorted_by_key(|&slot| std::cmp::Reverse(self.last(slot))), "the stack is out of order");
-        let is_needed = |&slot: &Slot| self.level(slot).is_some() || self.last(slot) >= self.floor;
-        assert!(stack.last().is_none_or(is_needed), "the stack is not pruned");
-        if self.ghosts_most < u32::MAX {
-            let oldest = stack.iter().rev().find(|&&slot| self.level(slot).is_none());
-            assert_eq!(oldest.copied(), self.oldest, "another block would be forgotten next");
-            assert!(self.ghosts() <= self.ghosts_most, "the stack is too long");
+        let levels = self.blocks.len();
+        for at in 0..=levels {
+            let streams = if at < levels { at + 1 } else { at + 2 };
+            let mut count = 0;
+            for (stream, list) in self.lists[start(at)..][..streams].iter().enumerate() {
+                let slots = list.checked(&self.known);
+                count += slots.len();
+                let is_sorted = slots.is_sorted_by_key(|&slot| std::cmp::Reverse(self.last(slot)));
+                assert!(is_sorted, "the stack is out of order");
+                for slot in slots {
+                    let Known { last, level, stream: of, .. } = *self.known.own(slot);
+                    assert!(last > 0 && self.number(level) == at && usize::from(of) == stream, "a block is elsewhere");
+                }
+            }
+            let counted = *self.blocks.get(at).unwrap_or(&self.ghosts);
+            assert_eq!(count, counted as usize, "level {at} is miscounted");
+            if at < levels {
+                assert!(counted <= self.capacities[at].max(self.left_over[at]), "level {at} holds too much");
+            }
         }
-        for (level, &capacity) in self.capacities.iter().enumerate() {
-            let own = stack.iter().filter(|&&slot| usize::from(self.known.own(slot).level) == level);
-            let own: Vec<Slot> = own.copied().collect();
-            assert_eq!(own.len(), self.blocks[level] as usize, "level {level} is miscounted");
-            assert!(own.len() <= capacity.max(self.left_over[level]) as usize, "level {level} holds too much");
-            assert_eq!(own.last().copied(), self.yardsticks[level], "the yardstick of level {level} is wrong");
-        }
+        assert!(self.ghosts <= self.ghosts_most, "the stack is too long");
     }
 }

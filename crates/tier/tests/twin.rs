@@ -197,9 +197,8 @@ fn what_a_level_loses_is_a_miss() {
 /// What an earlier run left is below everything else, in the order in which it is restored.
 #[test]
 fn a_restart_goes_on_with_what_levels_hold() {
-    let mut ulc = Ulc::new(16, &[2, 2, 3]);
+    let mut ulc = Ulc::with(&"ulc:ghosts=0.5:first=out".parse().unwrap(), 16, &[2, 2, 3]).unwrap();
     let mut moves = Vec::new();
-    ulc.limit_ghosts(3, &mut moves);
     let restored = [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)].map(|(slot, level)| ulc.restore(Slot(slot), level));
     assert_eq!(restored, [true, true, false, true, true], "a level takes no more than it has room for");
     ulc.check();

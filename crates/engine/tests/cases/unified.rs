@@ -98,18 +98,19 @@ fn kept(places: u32) -> u32 {
 
 #[test]
 fn the_engine_hits_at_each_level_where_ulc_does() {
-    let set_ups: [(&str, u32, &[u32]); 4] =
-        [("ulc", 8, &[20]), ("ulc:ghosts=0.3", 8, &[20, 30]), ("ulc", 3, &[2, 90]), ("ulc", 16, &[80, 9])];
+    let set_ups: [(&str, u32, &[u32]); 4] = [
+        ("ulc:first=out", 8, &[20]),
+        ("ulc:ghosts=0.3:first=last", 8, &[20, 30]),
+        ("ulc:first=out", 3, &[2, 90]),
+        ("ulc:first=last", 16, &[80, 9]),
+    ];
     for (number, (policy, memory, levels)) in set_ups.into_iter().enumerate() {
         let mut capacities = vec![memory];
         capacities.extend(levels.iter().map(|&places| kept(places)));
         let blocks = 120;
         let mut host = Host::new(policy, memory, levels, blocks);
-        let mut ulc = Ulc::new(blocks as u32, &capacities);
+        let mut ulc = Ulc::with(&policy.parse().expect("a scheme"), blocks as u32, &capacities).expect("possible");
         let mut moves: Vec<Move> = Vec::new();
-        let all: u32 = capacities.iter().sum();
-        let ghosts = if policy == "ulc" { all } else { (f64::from(all) * 0.3).round() as u32 };
-        ulc.limit_ghosts(ghosts, &mut moves);
         for (at, block) in workload::mixed(number as u64, blocks, 6000).into_iter().enumerate() {
             moves.clear();
             let from = ulc.reference(Slot(block as u32), &mut moves).from;
