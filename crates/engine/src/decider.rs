@@ -3,9 +3,7 @@
 use nigh_control::{Chunk, Directive, Index, LruSp, Refusal, Statistics};
 use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
 
-use crate::config::Config;
 use crate::error::ConfigError;
-use crate::unified::{self, Unified};
 
 /// Slots are numbered below this.
 const SLOTS_MOST: u64 = 1 << 30;
@@ -150,24 +148,6 @@ pub(crate) trait Decider: Policy + Send {
     }
 }
 
-/// The decider that `config` describes.
-pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>, ConfigError> {
-    Ok(match &config.tenants {
-        Some(tenants) => Box::new(LruSp::new(setup, tenants.control.clone())),
-        None if config.policy.is_unified() => Box::new(Unified::new(config, setup)?),
-        None => Box::new(Single::new(&config.policy, setup)?),
-    })
-}
-
-/// The number of ghosts that the decider of `config` can use if `capacity` blocks are resident.
-pub(crate) fn ghosts(config: &Config, capacity: u32) -> Result<u32, ConfigError> {
-    match &config.tenants {
-        Some(tenants) => checked(tenants.control.ghosts(capacity), capacity),
-        None if config.policy.is_unified() => unified::ghosts(&config.policy, &config.levels, capacity),
-        None => ghosts_of(&config.policy, capacity),
-    }
-}
-
 pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, ConfigError> {
     match nigh_policy::ghosts(policy, capacity)? {
         u32::MAX => Err(ConfigError::Unlimited { policy: Box::new(policy.clone()) }),
@@ -220,7 +200,7 @@ impl Successor {
 }
 
 /// One policy, for all tenants.
-struct Single {
+pub(crate) struct Single {
     spec: Spec,
     policies: Succession,
     /// Of the present policy.
@@ -228,7 +208,7 @@ struct Single {
 }
 
 impl Single {
-    fn new(spec: &Spec, setup: &Setup) -> Result<Single, SpecError> {
+    pub(crate) fn new(spec: &Spec, setup: &Setup) -> Result<Single, SpecError> {
         let policies = Succession::new(build(spec, setup)?, setup.slots);
         Ok(Single { spec: spec.clone(), policies, slots: setup.slots })
     }
@@ -394,7 +374,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::{Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
+    use crate::{Config, Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
 
     /// The references a policy received: kind and stream.
     type Heard = Arc<Mutex<Vec<(Kind, u64)>>>;

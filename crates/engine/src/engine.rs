@@ -9,8 +9,9 @@ use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
 use crate::arena::{Arena, Shared};
+use crate::choice;
 use crate::config::{Config, Marks};
-use crate::decider::{self, Decider, Successor};
+use crate::decider::{Decider, Successor};
 use crate::error::ConfigError;
 use crate::fair::Recent;
 use crate::files::Files;
@@ -213,7 +214,7 @@ impl Engine {
         let arena = Arena::new(frames_max, config.block_bytes as usize, config.verify > 0);
         let arena = arena.ok_or(ConfigError::NoMemory { bytes })?;
         let (capacity, block_bytes) = (config.capacity, config.block_bytes);
-        let ghosts = decider::ghosts(&config, capacity)?;
+        let ghosts = choice::ghosts(&config, capacity)?;
         let slots = Slots::new(Slots::most(capacity, ghosts), config.fixed_hash);
         let setup = Setup { capacity, slots: slots.numbers(), block_bytes, ghosts, future: None, patterns: None };
         let marks = config.marks(capacity);
@@ -222,7 +223,7 @@ impl Engine {
             capacity,
             marks,
             arena,
-            policy: decider::decider(&config, &setup)?,
+            policy: choice::decider(&config, &setup)?,
             goal: capacity,
             next: None,
             ghosts,

@@ -9,6 +9,7 @@ mod admin;
 mod ahead;
 mod arena;
 mod change;
+mod choice;
 mod closing;
 mod config;
 mod counters;

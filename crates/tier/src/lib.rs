@@ -19,5 +19,6 @@ pub use clients::{Joint, UlcClients, UniLruClients};
 pub use counts::Counts;
 pub use levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
 pub use server::{Answer, CLIENTS_MAX, Client, Server};
-pub use ulc::{First, Ulc};
+pub use trial::First;
+pub use ulc::Ulc;
 pub use uni_lru::UniLru;

@@ -25,7 +25,7 @@ use nigh_policy::{Slot, Spec, SpecError};
 
 use crate::counts::Counts;
 use crate::levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
-use crate::trial::Trial;
+use crate::trial::{First, Scale, Trial};
 
 /// Blocks in the client's transit buffer (*tempLRU*, "a small LRU stack").
 const TRANSIT: u32 = 64;
@@ -38,15 +38,6 @@ const RESTORED: u64 = 1 << 40;
 
 /// L_out: cached at no level.
 const OUT: u8 = u8::MAX;
-
-/// Where a block is cached that is not in the stack, when all levels are full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First {
-    /// At no level.
-    Out,
-    /// At the last one.
-    Last,
-}
 
 /// The first list of a level, the number of levels for L_out: each level has as many lists as there are levels down to it.
 const fn start(level: usize) -> usize {
@@ -96,7 +87,7 @@ pub struct Ulc {
     restored: u64,
     first: First,
     /// Finds out what `first` should be.
-    trial: Option<Box<Trial>>,
+    trial: Option<Box<Trial<Ulc>>>,
     counts: Counts,
 }
 
@@ -156,8 +147,12 @@ impl Ulc {
     /// From now on, the scheme finds out where blocks that are not known should begin. To be called before any reference.
     #[must_use]
     pub fn adapt(self) -> Ulc {
-        let trial = Trial::new(self.known.slots(), &self.capacities);
-        Ulc { trial: Some(Box::new(trial)), ..self }
+        let scale = Scale::new(self.capacity());
+        let small: Vec<u32> = self.capacities.iter().map(|&blocks| scale.blocks(blocks)).collect();
+        let slots = scale.slots(self.known.slots());
+        let copies = [First::Out, First::Last].map(|first| Ulc::new(slots, &small).first(first));
+        let blocks = copies[0].capacity();
+        Ulc { trial: Some(Box::new(Trial::new(scale, copies, blocks))), ..self }
     }
 
     /// Where blocks that are not known begin at present.
@@ -191,7 +186,7 @@ impl Ulc {
         assert!(capacity > 0, "levels hold blocks");
         let at = usize::from(level);
         if let Some(trial) = self.trial.as_mut().filter(|_| self.capacities[at] != capacity) {
-            trial.resize(level, capacity);
+            trial.each(|copy, scale| copy.resize(level, scale.blocks(capacity), &mut Vec::new()));
         }
         (self.capacities[at], self.left_over[at]) = (capacity, self.blocks[at]);
     }
@@ -215,7 +210,7 @@ impl Ulc {
         assert!(most > 0, "the block that is referenced may be one");
         self.ghosts_most = most;
         if let Some(trial) = &mut self.trial {
-            trial.limit_ghosts(most);
+            trial.each(|copy, scale| copy.limit_ghosts(scale.blocks(most), &mut Vec::new()));
         }
         self.prune(moves);
     }
@@ -224,7 +219,7 @@ impl Ulc {
     pub fn grow(&mut self, slots: u32) {
         self.known.grow(slots, &mut self.lists);
         if let Some(trial) = &mut self.trial {
-            trial.grow(slots);
+            trial.each(|copy, scale| copy.grow(scale.slots(slots)));
         }
     }
 
