@@ -57,8 +57,8 @@ pub(crate) struct Unified {
     times: Times,
     /// Of the last reference.
     moves: Vec<Move>,
-    /// Moves from levels below memory, to be carried out.
-    orders: VecDeque<Move>,
+    /// Blocks that levels below memory have to pass on or to drop.
+    orders: VecDeque<Slot>,
     forgotten: Vec<Slot>,
 }
 
@@ -103,7 +103,7 @@ impl Unified {
         for step in moves.drain(..) {
             match step {
                 Move::Demote(slot, 0) | Move::Drop(slot, 0) => left = Some(slot),
-                Move::Demote(..) | Move::Drop(..) => orders.push_back(step),
+                Move::Demote(slot, _) | Move::Drop(slot, _) => orders.push_back(slot),
                 // One that is held is forgotten later.
                 Move::Forget(slot) if bit(is_held, slot) => {}
                 Move::Forget(slot) => forgotten.push(slot),
@@ -135,8 +135,9 @@ impl Unified {
     }
 
     /// References the block of `slot`. Returns the block that left memory.
-    fn apply(&mut self, slot: Slot, retrieve: Retrieve) -> Option<Slot> {
-        self.ulc.apply(slot, retrieve, &mut self.moves);
+    fn apply(&mut self, slot: Slot, access: &Access, retrieve: Retrieve) -> Option<Slot> {
+        let block = u64::from(access.block.volume).rotate_right(20) ^ access.block.index;
+        self.ulc.apply(slot, block, retrieve, &mut self.moves);
         if let Some(shared) = &mut self.shared {
             let above = self.levels.len() as u8 - 1;
             let sent = self.moves.iter().filter(|step| matches!(step, Move::Demote(_, from) if *from == above));
@@ -203,14 +204,14 @@ impl Unified {
 }
 
 impl Policy for Unified {
-    fn hit(&mut self, slot: Slot, _access: &Access) {
+    fn hit(&mut self, slot: Slot, access: &Access) {
         let retrieve = self.decide(slot);
         if retrieve.to == Some(0) && self.clear_held(slot) {
             // Its frame belongs to level 0 from now on.
             self.reserve = self.reserve.min(self.capacity - self.ulc.blocks(0) - 1);
             self.bound();
         }
-        let left = self.apply(slot, retrieve);
+        let left = self.apply(slot, access, retrieve);
         assert_eq!(left, None, "a hit has no frame to ask for");
     }
 
@@ -218,7 +219,7 @@ impl Policy for Unified {
     fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
         self.review_reserve();
         let retrieve = self.decide(incoming);
-        let left = self.apply(incoming, retrieve);
+        let left = self.apply(incoming, access, retrieve);
         // Dirty blocks stay in memory until they are written.
         if retrieve.to != Some(0) && access.kind == Kind::Write {
             self.hold(incoming);
@@ -325,9 +326,7 @@ impl Decider for Unified {
     }
 
     fn next_order(&mut self) -> Option<Slot> {
-        self.orders.pop_front().map(|step| match step {
-            Move::Demote(slot, _) | Move::Drop(slot, _) | Move::Forget(slot) => slot,
-        })
+        self.orders.pop_front()
     }
 
     fn lose(&mut self, slot: Slot, level: usize) {

@@ -70,11 +70,6 @@ impl<T: Copy + Default> Links<T> {
         List { sentinel, len: 0 }
     }
 
-    /// Slots are numbered below this.
-    pub fn slots(&self) -> u32 {
-        self.slots
-    }
-
     /// The owner's data of `slot`.
     #[inline(always)]
     pub fn own(&self, slot: Slot) -> &T {

@@ -3,12 +3,12 @@
 //! Two small copies of the scheme receive the references to a sample of the blocks, in levels that are smaller in proportion (miniature
 //! simulation, Waldspurger and others, USENIX ATC 2017). In one, such a block is cached at no level, in the other at the last one.
 
+use std::collections::HashMap;
+
 use nigh_policy::Slot;
 
-use crate::levels::Tier;
+use crate::levels::{Move, Tier};
 
-/// Neighbouring slots are in the sample together: a host can hand them out in any order.
-const TOGETHER: u32 = 32;
 /// The levels of a copy together have this many blocks at least, unless those of the scheme have fewer.
 const BLOCKS: u64 = 1024;
 /// The last level is chosen only if it saves at least one miss of so many.
@@ -23,10 +23,10 @@ pub enum First {
     Last,
 }
 
-/// How a sample of the blocks, and levels for it, are smaller than all.
+/// How levels for a sample of the blocks are smaller than those for all.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    /// One of so many groups of slots is in the sample.
+    /// One of so many blocks is in the sample.
     one_of: u32,
 }
 
@@ -36,20 +36,13 @@ impl Scale {
         Scale { one_of: (blocks / BLOCKS).max(1) as u32 }
     }
 
-    /// Slots of the sample, of slots below `slots`.
-    pub(crate) fn slots(self, slots: u32) -> u32 {
-        slots.div_ceil(TOGETHER).div_ceil(self.one_of) * TOGETHER
-    }
-
     /// What `blocks` blocks are for the sample.
     pub(crate) fn blocks(self, blocks: u32) -> u32 {
         if blocks == u32::MAX { blocks } else { (blocks / self.one_of).max(1) }
     }
 
-    /// The number that `slot` has in the sample, if it is in it.
-    fn sampled(self, slot: Slot) -> Option<Slot> {
-        let (group, at) = (slot.0 / TOGETHER, slot.0 % TOGETHER);
-        group.is_multiple_of(self.one_of).then(|| Slot(group / self.one_of * TOGETHER + at))
+    fn has(self, block: u64) -> bool {
+        (block.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(self.one_of.into())
     }
 }
 
@@ -58,6 +51,12 @@ pub(crate) struct Trial<T> {
     scale: Scale,
     /// With [`First::Out`] and [`First::Last`].
     copies: [T; 2],
+    /// The slots of blocks that a copy knows. By slot: the block, and which copies know it, as bits.
+    slots: HashMap<u64, Slot>,
+    blocks: Vec<(u64, u8)>,
+    free: Vec<Slot>,
+    /// Slots of the copies.
+    room: u32,
     /// Of each; an eighth less after each decision.
     misses: [u64; 2],
     /// References to the sample since the last decision, and how many there are between two.
@@ -66,18 +65,45 @@ pub(crate) struct Trial<T> {
 }
 
 impl<T: Tier> Trial<T> {
-    /// With copies whose levels hold `blocks` blocks each.
+    /// With copies whose levels hold `blocks` blocks each, and no slots yet.
     pub(crate) fn new(scale: Scale, copies: [T; 2], blocks: u64) -> Trial<T> {
-        Trial { scale, copies, misses: [0; 2], references: 0, most: blocks }
+        Trial {
+            scale,
+            copies,
+            slots: HashMap::new(),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            room: 0,
+            misses: [0; 2],
+            references: 0,
+            most: blocks,
+        }
     }
 
-    /// A reference. Returns what is better, if that was decided just now.
-    pub(crate) fn reference(&mut self, slot: Slot) -> Option<First> {
-        let slot = self.scale.sampled(slot)?;
-        let mut moves = Vec::new();
-        for (copy, misses) in self.copies.iter_mut().zip(&mut self.misses) {
-            *misses += u64::from(copy.reference(slot, &mut moves).from.is_none());
-            moves.clear();
+    /// A reference to `block`, a number that stays the same. Returns what is better, if that was decided just now. `grow` gives a copy more slots.
+    pub(crate) fn reference(&mut self, block: u64, grow: impl Fn(&mut T, u32)) -> Option<First> {
+        if !self.scale.has(block) {
+            return None;
+        }
+        let slot = match self.slots.get(&block) {
+            Some(&slot) => slot,
+            None => {
+                let slot = self.free.pop().unwrap_or_else(|| {
+                    self.blocks.push((0, 0));
+                    Slot(self.blocks.len() as u32 - 1)
+                });
+                if slot.0 >= self.room {
+                    self.room = (2 * self.room).max(64);
+                    self.copies.iter_mut().for_each(|copy| grow(copy, self.room));
+                }
+                self.slots.insert(block, slot);
+                slot
+            }
+        };
+        self.blocks[slot.index()] = (block, 0b11);
+        for at in 0..2 {
+            let from = self.with(at, |copy, moves| copy.reference(slot, moves)).from;
+            self.misses[at] += u64::from(from.is_none());
         }
         self.references += 1;
         if self.references < self.most {
@@ -88,15 +114,25 @@ impl<T: Tier> Trial<T> {
         Some(if last + out / GAIN < out { First::Last } else { First::Out })
     }
 
-    /// The block of `slot` is not known any more.
-    pub(crate) fn remove(&mut self, slot: Slot) {
-        if let Some(slot) = self.scale.sampled(slot) {
-            self.copies.iter_mut().for_each(|copy| copy.remove(slot, &mut Vec::new()));
-        }
+    /// Changes both copies alike.
+    pub(crate) fn each(&mut self, change: impl Fn(&mut T, Scale, &mut Vec<Move>)) {
+        let scale = self.scale;
+        (0..2).for_each(|at| self.with(at, |copy, moves| change(copy, scale, moves)));
     }
 
-    /// Changes both copies alike.
-    pub(crate) fn each(&mut self, mut change: impl FnMut(&mut T, Scale)) {
-        self.copies.iter_mut().for_each(|copy| change(copy, self.scale));
+    /// Calls copy number `at`, and frees the slots of blocks that none knows any more.
+    fn with<R>(&mut self, at: usize, call: impl FnOnce(&mut T, &mut Vec<Move>) -> R) -> R {
+        let mut moves = Vec::new();
+        let result = call(&mut self.copies[at], &mut moves);
+        for step in moves {
+            let Move::Forget(slot) = step else { continue };
+            let (block, known) = &mut self.blocks[slot.index()];
+            *known &= !(1 << at);
+            if *known == 0 {
+                self.slots.remove(block);
+                self.free.push(slot);
+            }
+        }
+        result
     }
 }

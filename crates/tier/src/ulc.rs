@@ -149,8 +149,7 @@ impl Ulc {
     pub fn adapt(self) -> Ulc {
         let scale = Scale::new(self.capacity());
         let small: Vec<u32> = self.capacities.iter().map(|&blocks| scale.blocks(blocks)).collect();
-        let slots = scale.slots(self.known.slots());
-        let copies = [First::Out, First::Last].map(|first| Ulc::new(slots, &small).first(first));
+        let copies = [First::Out, First::Last].map(|first| Ulc::new(0, &small).first(first));
         let blocks = copies[0].capacity();
         Ulc { trial: Some(Box::new(Trial::new(scale, copies, blocks))), ..self }
     }
@@ -186,7 +185,7 @@ impl Ulc {
         assert!(capacity > 0, "levels hold blocks");
         let at = usize::from(level);
         if let Some(trial) = self.trial.as_mut().filter(|_| self.capacities[at] != capacity) {
-            trial.each(|copy, scale| copy.resize(level, scale.blocks(capacity), &mut Vec::new()));
+            trial.each(|copy, scale, moves| copy.resize(level, scale.blocks(capacity), moves));
         }
         (self.capacities[at], self.left_over[at]) = (capacity, self.blocks[at]);
     }
@@ -210,7 +209,7 @@ impl Ulc {
         assert!(most > 0, "the block that is referenced may be one");
         self.ghosts_most = most;
         if let Some(trial) = &mut self.trial {
-            trial.each(|copy, scale| copy.limit_ghosts(scale.blocks(most), &mut Vec::new()));
+            trial.each(|copy, scale, moves| copy.limit_ghosts(scale.blocks(most), moves));
         }
         self.prune(moves);
     }
@@ -218,9 +217,6 @@ impl Ulc {
     /// Makes room for slots below `slots`, at least as many as before.
     pub fn grow(&mut self, slots: u32) {
         self.known.grow(slots, &mut self.lists);
-        if let Some(trial) = &mut self.trial {
-            trial.each(|copy, scale| copy.grow(scale.slots(slots)));
-        }
     }
 
     /// The block of `slot`, which is not in the stack, was at `level` in an earlier run: it was referenced before all others, those included
@@ -348,10 +344,11 @@ impl Ulc {
         Retrieve { from: named(from), to: named(to) }
     }
 
-    /// References the block of `slot`, for which this was decided just before.
-    pub fn apply(&mut self, slot: Slot, retrieve: Retrieve, moves: &mut Vec<Move>) {
+    /// References `block`, the block of `slot`, for which this was decided just before. `block` is any number that stays the same as long as
+    /// the scheme is used, while slots can be used again.
+    pub fn apply(&mut self, slot: Slot, block: u64, retrieve: Retrieve, moves: &mut Vec<Move>) {
         self.place(slot, retrieve, self.now + 1, moves);
-        if let Some(first) = self.trial.as_mut().and_then(|trial| trial.reference(slot)) {
+        if let Some(first) = self.trial.as_mut().and_then(|trial| trial.reference(block, Ulc::grow)) {
             self.first = first;
         }
     }
@@ -478,9 +475,6 @@ impl Ulc {
     fn forget(&mut self, slot: Slot, moves: &mut Vec<Move>) {
         self.leave(slot);
         *self.known.own_mut(slot) = Known::default();
-        if let Some(trial) = &mut self.trial {
-            trial.remove(slot);
-        }
         moves.push(Move::Forget(slot));
     }
 }
@@ -488,7 +482,7 @@ impl Ulc {
 impl Tier for Ulc {
     fn reference(&mut self, slot: Slot, moves: &mut Vec<Move>) -> Retrieve {
         let retrieve = self.decide(slot);
-        self.apply(slot, retrieve, moves);
+        self.apply(slot, slot.0.into(), retrieve, moves);
         retrieve
     }
 
@@ -496,9 +490,6 @@ impl Tier for Ulc {
         if self.last(slot) != 0 {
             self.leave(slot);
             *self.known.own_mut(slot) = Known::default();
-            if let Some(trial) = &mut self.trial {
-                trial.remove(slot);
-            }
             self.prune(moves);
         }
     }

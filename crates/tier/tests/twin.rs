@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use nigh_policy::Slot;
 use nigh_testkit::workload;
-use nigh_tier::{LEVELS_MAX, Move, Retrieve, Tier, Ulc, UniLru};
+use nigh_tier::{First, LEVELS_MAX, Move, Retrieve, Tier, Ulc, UniLru};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -192,6 +192,28 @@ fn what_a_level_loses_is_a_miss() {
             assert_eq!(ulc.known() as usize, naive.stack.len());
         }
     }
+}
+
+/// The trial of what to do with unknown blocks chooses the level for blocks that are used twice soon, and none for a loop.
+#[test]
+fn a_sample_decides_where_unknown_blocks_begin() {
+    let begins = |references: &mut dyn Iterator<Item = u32>| {
+        let mut ulc = Ulc::with(&"ulc".parse().unwrap(), 40_000, &[200, 1000]).unwrap();
+        let mut moves = Vec::new();
+        for block in references {
+            moves.clear();
+            ulc.reference(Slot(block), &mut moves);
+        }
+        ulc.check();
+        (ulc.begins(), ulc.counts().misses())
+    };
+    // Each block comes again after 300 others, once.
+    let twice = |first: u32| (300..35_000).flat_map(move |at| [at + first, at + first - 300]);
+    let (first, misses) = begins(&mut twice(0));
+    assert_eq!(first, First::Last);
+    assert!(misses < 42_000, "{misses} of 69,400 references");
+    let (first, _) = begins(&mut (0..100_000).map(|at| at % 2500));
+    assert_eq!(first, First::Out);
 }
 
 /// What an earlier run left is below everything else, in the order in which it is restored.
