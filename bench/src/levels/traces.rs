@@ -73,7 +73,10 @@ fn rows(trace: &Path, hierarchy: &Hierarchy) -> anyhow::Result<Vec<Row>> {
     results.iter().map(row).collect()
 }
 
-/// What a cache with a level did in a timed simulation.
+/// What a cache with a level runs in a timed simulation.
+const POLICIES: [&str; 3] = ["lru", "lirs", "ulc"];
+
+/// What it did.
 struct Timed {
     reads: f64,
     stores: f64,
@@ -99,8 +102,6 @@ fn timed(trace: &Path) -> anyhow::Result<Vec<Timed>> {
     };
     printed["results"].as_array().context("nigh sim gives results")?.iter().map(row).collect()
 }
-
-const POLICIES: [&str; 3] = ["lru", "lirs", "ulc"];
 
 pub(super) fn run() -> anyhow::Result<()> {
     let traces: Vec<_> = TRACES.iter().filter_map(|(name, path)| Some((name, recorded(path)?))).collect();

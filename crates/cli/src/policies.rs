@@ -26,10 +26,6 @@ pub(crate) fn run(args: &PoliciesArgs) -> anyhow::Result<()> {
     output::print(text.as_bytes())
 }
 
-fn is_unified(info: &Info) -> bool {
-    unified().iter().any(|other| other.name == info.name)
-}
-
 fn list(chosen: &[&Info]) -> String {
     let name_width = chosen.iter().map(|info| info.name.len()).max().unwrap_or(0);
     let summary_width = chosen.iter().map(|info| info.summary.chars().count()).max().unwrap_or(0);
@@ -42,7 +38,7 @@ fn list(chosen: &[&Info]) -> String {
 
 fn detail(info: &Info) -> String {
     let mut text = format!("{}: {}\n  {}\n", info.name, info.summary, info.paper);
-    if is_unified(info) {
+    if info.is_unified() {
         text.push_str("  decides for all levels of a cache: nigh serve with --level, nigh sim with --levels, or with --device and --level\n");
     }
     if info.offline {
@@ -69,7 +65,7 @@ fn as_json(info: &Info) -> serde_json::Value {
         "summary": info.summary,
         "paper": info.paper,
         "offline": info.offline,
-        "levels": is_unified(info),
+        "levels": info.is_unified(),
         "spatial": info.spatial,
         "params": params,
     })

@@ -144,7 +144,7 @@ impl Config {
             );
         }
         if !self.levels.is_empty() && (!self.policy.is_unified() || self.tenants.is_some()) {
-            return wrong("levels are given to a policy that decides for levels only");
+            return wrong("only a policy that decides for levels is told their sizes");
         }
         if self.levels.is_empty() && self.policy.is_unified() && self.tenants.is_none() {
             return Err(SpecError::NeedsLevels { policy: self.policy.info().name }.into());

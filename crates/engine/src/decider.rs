@@ -110,12 +110,7 @@ pub(crate) trait Decider: Policy + Send {
         true
     }
 
-    /// Whether the block of `slot` belongs elsewhere, and is kept in memory until it is written.
-    fn holds(&self, _slot: Slot) -> bool {
-        false
-    }
-
-    /// Ends that. Returns whether it was so.
+    /// The block of `slot`, if it belongs elsewhere and was kept in memory until it is written, is kept no longer. Returns whether it was so.
     fn let_go(&mut self, _slot: Slot) -> bool {
         false
     }

@@ -484,8 +484,7 @@ impl Engine {
         let mut lingering = std::mem::take(&mut self.lingering);
         lingering.retain(|&(key, frame)| {
             match key {
-                // The block has returned to the policy, or is dirty again.
-                // The transit buffer frees its frames itself.
+                // The block has returned to the policy, or is dirty again, or is in the transit buffer, which frees its frames itself.
                 Some(key)
                     if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING | TRANSIT) =>
                 {

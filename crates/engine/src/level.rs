@@ -24,7 +24,7 @@ pub struct LevelConfig {
     pub blocks: u32,
     /// After this many failed operations in a row it is switched off.
     pub faults: u32,
-    /// Whether others use it, too, and it forgets what is fetched for a higher level. The host tells which blocks left
+    /// Whether others use it, too, and with a policy that decides for levels, it forgets what is fetched for a higher one. The host tells which blocks left
     /// ([`Engine::note_shared`](crate::Engine::note_shared)).
     pub shared: bool,
     /// Whether the host says when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take

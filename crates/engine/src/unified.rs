@@ -67,7 +67,7 @@ impl Unified {
         let (spec, levels) = (config.policy.clone(), config.levels.clone());
         let mut capacities = vec![setup.capacity];
         capacities.extend(levels.iter().map(|&places| kept(places)));
-        let mut unified = Unified {
+        Ok(Unified {
             ulc: Ulc::with(&spec, setup.slots, &capacities)?,
             capacity: setup.capacity,
             reserve: 0,
@@ -83,12 +83,10 @@ impl Unified {
             moves: Vec::new(),
             orders: VecDeque::new(),
             forgotten: Vec::new(),
-        };
-        unified.limit();
-        Ok(unified)
+        })
     }
 
-    /// Limits the stack for `capacity` blocks in memory.
+    /// Limits the stack for the present capacity.
     fn limit(&mut self) {
         let below: u32 = self.levels.iter().map(|&places| kept(places)).sum();
         let all = ghosts(&self.spec, &self.levels, self.capacity).expect("it was asked before");
@@ -310,11 +308,7 @@ impl Decider for Unified {
     }
 
     fn stays(&self, slot: Slot) -> bool {
-        self.holds(slot) || self.ulc.level(slot) == Some(0)
-    }
-
-    fn holds(&self, slot: Slot) -> bool {
-        bit(&self.is_held, slot)
+        bit(&self.is_held, slot) || self.ulc.level(slot) == Some(0)
     }
 
     fn let_go(&mut self, slot: Slot) -> bool {

@@ -56,16 +56,12 @@ impl Cache {
             if shard != of && places.is_empty() {
                 continue;
             }
-            let mut steps = places.chunks(NEWS_AT_ONCE).peekable();
-            loop {
-                let places = steps.next().unwrap_or_default();
+            let none = places.is_empty().then_some(&[][..]);
+            for places in places.chunks(NEWS_AT_ONCE).chain(none) {
                 // A poisoned shard does not use it.
                 let _ = self.with(shard, work, |core, now| {
                     core.engine.note_shared(now, level.number(), places, free, oldest_us);
                 });
-                if steps.peek().is_none() {
-                    break;
-                }
             }
         }
     }

@@ -83,6 +83,13 @@ pub fn unified() -> &'static [Info] {
     UNIFIED
 }
 
+impl Info {
+    /// Whether it decides for all levels of a cache at once.
+    pub fn is_unified(&self) -> bool {
+        UNIFIED.iter().any(|info| info.name == self.name)
+    }
+}
+
 impl Spec {
     /// The parameter `first` of `ulc`: `out`, `last` or `adapt`.
     ///
@@ -94,7 +101,7 @@ impl Spec {
 
     /// Whether it decides for all levels of a cache at once.
     pub fn is_unified(&self) -> bool {
-        UNIFIED.iter().any(|info| info.name == self.name())
+        self.info().is_unified()
     }
 
     /// The description of its policy.

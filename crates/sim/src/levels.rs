@@ -12,7 +12,8 @@ use crate::replay::{Cache, STRETCH, Watch, cpu_s};
 /// How levels work together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scheme {
-    /// Unified level-aware caching, [`Ulc`], with its parameters. Those of several clients have stacks of any length.
+    /// Unified level-aware caching, [`Ulc`], with its parameters, which do not concern several clients: their stacks have any length, and
+    /// unknown blocks begin at no level.
     Ulc(Spec),
     /// One LRU stack over all levels, [`UniLru`].
     UniLru,
@@ -37,10 +38,12 @@ impl fmt::Display for Scheme {
 impl FromStr for Scheme {
     type Err = SpecError;
 
-    /// `ulc`, `ulc:ghosts=NUMBER`, `unilru`, `indlru`, or `ind:POLICY/POLICY`, such as `ind:lru/mq`.
+    /// `ulc` with or without parameters, `unilru`, `indlru`, or `ind:POLICY/POLICY`, such as `ind:lru/mq`.
     fn from_str(text: &str) -> Result<Scheme, SpecError> {
+        if let Some(spec) = text.parse::<Spec>().ok().filter(Spec::is_unified) {
+            return Ok(Scheme::Ulc(spec));
+        }
         Ok(match text {
-            _ if text.parse::<Spec>().is_ok_and(|spec| spec.is_unified()) => Scheme::Ulc(text.parse()?),
             "unilru" => Scheme::UniLru,
             "indlru" => Scheme::Independent(vec!["lru".parse()?]),
             _ => {

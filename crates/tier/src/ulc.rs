@@ -126,13 +126,12 @@ impl Ulc {
     /// As [`Ulc::new`], or if `spec` is another scheme.
     pub fn with(spec: &Spec, slots: u32, capacities: &[u32]) -> Result<Ulc, SpecError> {
         let ulc = Ulc::new(slots, capacities);
-        let ulc = match spec.first()? {
+        let mut ulc = match spec.first()? {
             "out" => ulc,
             "last" => ulc.first(First::Last),
             _ => ulc.adapt(),
         };
         let all = u32::try_from(ulc.capacity()).unwrap_or(u32::MAX);
-        let mut ulc = ulc;
         ulc.limit_ghosts(nigh_policy::ghosts(spec, all)?, &mut Vec::new());
         ulc.now = RESTORED;
         Ok(ulc)
@@ -258,23 +257,19 @@ impl Ulc {
         self.known.own(slot).last
     }
 
-    /// The block that was referenced the longest time ago of those in the lists of `level`.
+    /// The block that was referenced the longest time ago of those in the lists of `level`, the number of levels for L_out: the
+    /// yardstick of a level.
     fn oldest(&self, level: usize) -> Option<Slot> {
         let streams = if level < self.blocks.len() { level + 1 } else { level + 2 };
         let ends = self.lists[start(level)..][..streams].iter().filter_map(|list| list.back(&self.known));
         ends.min_by_key(|&slot| self.last(slot))
     }
 
-    /// The yardstick of `level`: the block there that was referenced the longest time ago.
-    fn yardstick(&self, level: usize) -> Option<Slot> {
-        self.oldest(level)
-    }
-
     /// Where a block belongs that was last referenced at `last`.
     fn recency(&self, last: u64) -> u8 {
         let belongs = |level: usize| {
             let is_full = self.blocks[level] >= self.capacities[level];
-            !is_full || self.yardstick(level).is_some_and(|yardstick| last >= self.last(yardstick))
+            !is_full || self.oldest(level).is_some_and(|yardstick| last >= self.last(yardstick))
         };
         let levels = self.blocks.len();
         let lowest = if last != 0 && last >= self.floor { levels as u8 - 1 } else { OUT };
@@ -319,7 +314,7 @@ impl Ulc {
 
     /// Demotes the block at the yardstick of `level`, or drops it from the last level. Returns it.
     fn lower(&mut self, level: usize, moves: &mut Vec<Move>) -> Slot {
-        let victim = self.yardstick(level).expect("a level with blocks has a yardstick");
+        let victim = self.oldest(level).expect("a level with blocks has a yardstick");
         self.leave(victim);
         if level + 1 < self.blocks.len() {
             self.enter(victim, level as u8 + 1);
@@ -405,27 +400,20 @@ impl Ulc {
         let last = known.last;
         self.ghosts += 1;
         let list = &mut self.lists[start(levels) + levels + 1];
-        let (mut older, mut newer) = (list.front(&self.known), list.back(&self.known));
+        let (mut front, mut back) = (list.front(&self.known), list.back(&self.known));
         for _ in 0..most {
-            match older {
-                None => list.push_back(&mut self.known, slot),
-                Some(at) if self.known.own(at).last < last => list.insert_before(&mut self.known, slot, at),
-                Some(at) => {
-                    match newer {
-                        Some(end) if self.known.own(end).last > last => match list.after(&self.known, end) {
-                            None => list.push_back(&mut self.known, slot),
-                            Some(next) => list.insert_before(&mut self.known, slot, next),
-                        },
-                        _ => {
-                            older = list.after(&self.known, at);
-                            newer = newer.and_then(|end| list.before(&self.known, end));
-                            continue;
-                        }
-                    }
-                    return true;
+            let is_newer = front.is_none_or(|at| self.known.own(at).last < last);
+            let older = back.filter(|&at| self.known.own(at).last > last);
+            if is_newer || older.is_some() {
+                let next = if is_newer { front } else { older.and_then(|at| list.after(&self.known, at)) };
+                match next {
+                    Some(next) => list.insert_before(&mut self.known, slot, next),
+                    None => list.push_back(&mut self.known, slot),
                 }
+                return true;
             }
-            return true;
+            front = front.and_then(|at| list.after(&self.known, at));
+            back = back.and_then(|at| list.before(&self.known, at));
         }
         list.push_front(&mut self.known, slot);
         false
@@ -463,7 +451,7 @@ impl Ulc {
 
     /// Removes what lies below all yardsticks: no such block would be cached if it were referenced. Then those that are too many.
     fn prune(&mut self, moves: &mut Vec<Move>) {
-        let yardsticks = (0..self.blocks.len()).filter_map(|level| self.yardstick(level));
+        let yardsticks = (0..self.blocks.len()).filter_map(|level| self.oldest(level));
         let needed = yardsticks.map(|slot| self.last(slot)).min().unwrap_or(u64::MAX).min(self.floor);
         let is_past = |ulc: &Ulc, slot| ulc.last(slot) < needed || ulc.ghosts > ulc.ghosts_most;
         while let Some(oldest) = self.oldest(self.blocks.len()).filter(|&slot| is_past(self, slot)) {

@@ -142,8 +142,11 @@ fn the_engine_hits_at_each_level_where_ulc_does() {
             assert_eq!((counters.drops, counters.mismatches), (0, 0), "nothing is in a hurry here");
             println!("{policy}, level {}: {counters:?}", level + 1);
         }
-        let references: u64 = host.found().iter().sum();
-        println!("{policy}, {memory} and {levels:?} blocks: {:?} of {references}", host.found());
+        let found = host.found();
+        assert!(found[..=levels.len()].iter().all(|&hits| hits > 0), "{policy}, {levels:?}: {found:?}");
+        let references: u64 = found.iter().sum();
+        assert!(references > 5000, "most blocks come from somewhere, not from the transit buffer: {found:?}");
+        println!("{policy}, {memory} and {levels:?} blocks: {found:?} of {references}");
     }
 }
 
