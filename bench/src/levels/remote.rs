@@ -79,7 +79,7 @@ impl LevelConnection {
         let versions = (*VERSIONS.start(), *VERSIONS.end());
         let mut out = Vec::new();
         Hello { versions, block_bytes: BLOCK as u32, level: 1, instance: 1, name: "bench" }.encode(&mut out);
-        Request::Open { name: "bench", epoch: 1 }.encode(0, &mut out);
+        Request::Open { name: "bench", epoch: 1, resumes: 0 }.encode(0, &mut out);
         connection.stream.write_all(&out)?;
         while let Decoded::Need(_) = Welcome::decode(connection.rest())? {
             connection.receive()?;
@@ -89,7 +89,7 @@ impl LevelConnection {
         }
         let mut namespace = None;
         connection.replies(1, |reply| {
-            let Outcome::Opened { namespace: opened } = reply.result else { bail!("not opened: {reply:?}") };
+            let Outcome::Opened { namespace: opened, .. } = reply.result else { bail!("not opened: {reply:?}") };
             namespace = Some(opened);
             Ok(())
         })?;
@@ -104,7 +104,7 @@ impl LevelConnection {
             data[..8].copy_from_slice(&block.to_be_bytes());
             let mut out = Vec::new();
             let place = Place { block, ..self.place };
-            Request::Demote { place, from: 0, to: 1, age_us: 0, sum: block, data: &data }.encode(block, &mut out);
+            Request::Demote { place, from: 0, to: 1, age_us: 0, data: &data }.encode(block, &mut out);
             self.stream.write_all(&out)?;
             self.replies(1, |reply| {
                 ensure!(reply.result == Outcome::Done, "not stored: {reply:?}");

@@ -154,6 +154,14 @@ impl OpenFile {
         self.direct.as_ref().map_or(&self.buffered, |direct| &direct.file)
     }
 
+    /// What an operation on `range` goes through: directly, if all of it can.
+    pub(crate) fn way_of(&self, range: &Range<u64>) -> &File {
+        match &self.direct {
+            Some(direct) if self.direct_bytes(range) == range.end - range.start => &direct.file,
+            _ => &self.buffered,
+        }
+    }
+
     /// Whether the kernel takes an operation on and says at once that it would have to wait. On other files, such as those of
     /// file systems in user space, io_uring itself may wait for the file.
     pub(crate) fn knows_no_wait(&self) -> bool {

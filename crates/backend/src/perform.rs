@@ -75,7 +75,7 @@ fn ways(file: &OpenFile, offset: u64, bytes: u64) -> (usize, usize) {
     (direct as usize, (bytes - direct) as usize)
 }
 
-fn read(file: &File, mut offset: u64, mut slices: &mut [IoSliceMut<'_>]) -> Result<(), Fault> {
+pub(crate) fn read(file: &File, mut offset: u64, mut slices: &mut [IoSliceMut<'_>]) -> Result<(), Fault> {
     while !slices.is_empty() {
         let most = slices.len().min(SLICES_MAX);
         match rustix::io::preadv(file, &mut slices[..most], offset) {
@@ -92,7 +92,7 @@ fn read(file: &File, mut offset: u64, mut slices: &mut [IoSliceMut<'_>]) -> Resu
     Ok(())
 }
 
-fn write(file: &File, mut offset: u64, mut slices: &mut [IoSlice<'_>]) -> Result<(), Fault> {
+pub(crate) fn write(file: &File, mut offset: u64, mut slices: &mut [IoSlice<'_>]) -> Result<(), Fault> {
     while !slices.is_empty() {
         let most = slices.len().min(SLICES_MAX);
         match rustix::io::pwritev(file, &slices[..most], offset) {

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use nigh_control::sidecar;
 use nigh_server::{
     BLOCK, Command, ExportOptions, ExportStatistics, FileExtent, HostStatistics, LenderClient, LenderCounts,
-    LenderStatistics, PendingExport, PendingState, Statistics,
+    LenderFile, LenderStatistics, LevelServerStatistics, PendingExport, PendingState, Statistics,
 };
 use nigh_trace::layout::{self, Extent};
 
@@ -121,13 +121,35 @@ fn said(path: &Path) -> anyhow::Result<String> {
 /// For people: what a level server does, with counts since its start, or since a client connected.
 fn lender(status: &LenderStatistics) -> String {
     let LenderStatistics {
-        memory_bytes, used_bytes, connections, accepted, refused, received_bytes, sent_bytes, ..
+        memory_bytes,
+        used_bytes,
+        file,
+        connections,
+        accepted,
+        refused,
+        received_bytes,
+        sent_bytes,
+        ..
     } = status;
     let mut text = String::new();
-    let _ = writeln!(text, "memory   {}, {} of it in use", human_bytes(*memory_bytes), human_bytes(*used_bytes));
+    let (memory, used) = (human_bytes(*memory_bytes), human_bytes(*used_bytes));
+    match file {
+        None => _ = writeln!(text, "memory   {memory}, {used} of it in use"),
+        Some(LenderFile { path, bytes, reads, damaged, writes, faults, off }) => {
+            let _ = writeln!(text, "memory   {memory}");
+            let bytes = human_bytes(*bytes);
+            let off = if *off { ", not used any more" } else { "" };
+            let _ = writeln!(text, "level    {bytes} in {path}, {used} of it in use{off}");
+            let (reads, writes) = (blocks(*reads), blocks(*writes));
+            let _ = writeln!(
+                text,
+                "file     {reads} blocks read, {damaged} of them damaged; {writes} written; {faults} operations failed"
+            );
+        }
+    }
     let _ = writeln!(text, "clients  {connections} connections, {accepted} since the start, {refused} refused");
     let _ = writeln!(text, "traffic  {} received, {} sent\n", human_bytes(*received_bytes), human_bytes(*sent_bytes));
-    let mut table = Table::new(&["CLIENT", "MEMORY", "RETRIEVED", "FOUND", "HIT %", "STORED", "REPLACED", "REFUSED"]);
+    let mut table = Table::new(&["CLIENT", "SIZE", "RETRIEVED", "FOUND", "HIT %", "STORED", "REPLACED", "REFUSED"]);
     let mut row = |name: &str, bytes: u64, counts: &LenderCounts| {
         let LenderCounts { retrieves, hits, stores, evictions, refused_requests, .. } = *counts;
         let ratio = if retrieves == 0 { "-".into() } else { format!("{:.1}", 100.0 * hits as f64 / retrieves as f64) };
@@ -268,6 +290,20 @@ fn text(status: &Statistics) -> String {
             ]);
         }
         let _ = write!(text, "\n{table}");
+        let servers: Vec<_> = host.levels.iter().flat_map(|level| &level.servers).collect();
+        if servers.len() > 1 {
+            let mut table = Table::new(&["SERVER", "SIZE", "MISSED", "LOST", "STATE"]);
+            for LevelServerStatistics { address, bytes, missed, lost, off } in servers {
+                table.row([
+                    address.clone(),
+                    human_bytes(*bytes),
+                    blocks(*missed),
+                    lost.to_string(),
+                    if *off { "off" } else { "on" }.to_owned(),
+                ]);
+            }
+            let _ = write!(text, "\n{table}");
+        }
     }
     if !status.tenants.is_empty() {
         let mut table =

@@ -1,8 +1,10 @@
-//! `nigh level`: memory of this host as a level of servers on other hosts.
+//! `nigh level`: memory of this host, and a file, as a level of servers on other hosts.
 
 use anyhow::{Context, bail, ensure};
 use nigh_level::Limits;
-use nigh_server::{Lender, LenderClient, LenderSettings, LenderStatistics, Listen, MetricsSettings, TlsSettings};
+use nigh_server::{
+    Lender, LenderClient, LenderFileSettings, LenderSettings, LenderStatistics, Listen, MetricsSettings, TlsSettings,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,7 +20,9 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     let form = || format!("--listen {}: it is written tcp:HOST:PORT, such as tcp:127.0.0.1:10810", args.listen);
     let address = args.listen.parse().ok().filter(|address| matches!(address, Listen::Tcp(_))).with_context(form)?;
     let settings = settings(args)?;
-    let memory = u64::from(settings.limits.blocks) * BLOCK;
+    let memory = human_bytes(u64::from(settings.limits.memory_blocks) * BLOCK);
+    let file =
+        settings.file.as_ref().map(|file| format!(", and {} in {}", human_bytes(file.bytes), file.path.display()));
     log::start(&args.log)?;
 
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
@@ -29,7 +33,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     if let Some(address) = lender.metrics() {
         tracing::info!("metrics on {address}");
     }
-    tracing::info!("a level of {}", human_bytes(memory));
+    tracing::info!("a level of {memory}{}", file.unwrap_or_default());
     let address = lender.listen(&address, args.insecure_tcp)?;
     tracing::info!("listening on {address}");
     for signal in signals.forever() {
@@ -42,7 +46,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     tracing::info!("shutting down");
     let LenderStatistics { counts, clients, .. } = lender.statistics();
     for LenderClient { name, used_bytes, counts, .. } in clients {
-        tracing::info!(client = name, memory = human_bytes(used_bytes), ?counts, "at the end");
+        tracing::info!(client = name, size = human_bytes(used_bytes), ?counts, "at the end");
     }
     tracing::info!(?counts, "in all");
     lender.shut_down();
@@ -59,8 +63,11 @@ fn settings(args: &LevelArgs) -> anyhow::Result<LenderSettings> {
             .with_context(|| format!("{flag} is from 4K to 16T"))
     };
     let all = blocks("--memory", &args.memory)?;
-    let each = args.client_memory.as_deref().map(|text| blocks("--client-memory", text)).transpose()?.unwrap_or(all);
-    ensure!(each <= all, "--client-memory is more than --memory");
+    let file = args.level.as_deref().map(file).transpose()?;
+    let each = args.client_size.as_deref().map(|text| blocks("--client-size", text)).transpose()?.unwrap_or(u32::MAX);
+    let most = file.as_ref().map_or(u64::from(all) * BLOCK, |file| file.bytes);
+    let is_less = args.client_size.is_none() || u64::from(each) * BLOCK <= most;
+    ensure!(is_less, "--client-size is more than the level has, {}", human_bytes(most));
     let there = rustix::system::sysinfo();
     let there = (there.totalram as u64).saturating_mul(u64::from(there.mem_unit));
     let asked = u64::from(all) * BLOCK;
@@ -79,10 +86,20 @@ fn settings(args: &LevelArgs) -> anyhow::Result<LenderSettings> {
     let metrics = args.metrics.map(|address| MetricsSettings { address, token, insecure });
     let limits = Limits {
         blocks: all,
+        memory_blocks: all,
         block_bytes: BLOCK as u32,
         clients: args.connections,
         blocks_each: each,
         namespaces_each: NAMESPACES,
     };
-    Ok(LenderSettings { limits, connections_max: args.connections.into(), tls, metrics })
+    Ok(LenderSettings { limits, file, connections_max: args.connections.into(), tls, metrics })
+}
+
+/// `file:PATH:SIZE`.
+fn file(text: &str) -> anyhow::Result<LenderFileSettings> {
+    let form = || format!("'--level {text}': it is written file:PATH:SIZE, such as file:/ssd/level.cache:1T");
+    let (path, size) = text.strip_prefix("file:").and_then(|text| text.rsplit_once(':')).with_context(form)?;
+    ensure!(!path.is_empty(), form());
+    let bytes = nigh_text::bytes(size).with_context(|| format!("--level {text}: expected a size, such as 1T"))?;
+    Ok(LenderFileSettings { path: path.into(), bytes })
 }

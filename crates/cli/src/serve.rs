@@ -17,7 +17,7 @@ use nigh_policy::Spec;
 use nigh_server::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
     HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings,
-    Scheme, Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
+    Scheme, Server, ServerShare, Settings, SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -215,7 +215,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Waits until the level on another host can be used, or its time is over. Returns false if the server is to end.
+/// Waits until the level on other hosts can be used, or its time is over. Returns false if the server is to end.
 fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
     let Some(remote) = plan.settings.host.remote_level.as_ref().filter(|_| !plan.level_wait.is_zero()) else {
         return true;
@@ -349,12 +349,21 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         args.content.content_cpu.as_deref().or(file.content_cpu.as_deref()),
     )?;
     let levels = if args.level.is_empty() { &file.level } else { &args.level };
-    for (at, text) in levels.iter().enumerate() {
+    for text in levels {
         let Some((transport @ ("tcp" | "tls"), remote)) = text.split_once(':') else {
+            ensure!(settings.host.remote_level.is_none(), "level {text}: a level on other hosts is the last one");
             settings.host.levels.push(level(text)?);
             continue;
         };
-        ensure!(at + 1 == levels.len(), "level {text}: a level on another host is the last one");
+        let share = level_share(transport, remote)?;
+        if let Some(remote) = &mut settings.host.remote_level {
+            let is_same = remote.tls.is_some() == (transport == "tls");
+            ensure!(is_same, "level {text}: all servers of a level are reached by tcp, or all by tls");
+            let is_new = remote.servers.iter().all(|other| other.address != share.address);
+            ensure!(is_new, "level {text}: this server is named twice");
+            remote.servers.push(share);
+            continue;
+        }
         let name = args.remote_level.level_name.clone().or(file.level_name.clone());
         let name = name.unwrap_or_else(|| {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -368,7 +377,8 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
             ("--level-key", level_key.clone().or(file.level_key.clone())),
         ];
         let tls = level_tls(transport, files)?;
-        settings.host.remote_level = Some(remote_level(transport, remote, name, tls, required)?);
+        ensure!((1..=nigh_level::NAME_MAX).contains(&name.len()), "--level-name has from 1 to 256 bytes");
+        settings.host.remote_level = Some(RemoteLevelSettings { servers: vec![share], client: name, tls, required });
     }
     if settings.host.policy.is_unified() {
         let policy = &settings.host.policy;
@@ -522,13 +532,7 @@ fn content(scheme: Option<&str>, cpu: Option<&str>) -> anyhow::Result<Option<Con
 }
 
 /// `HOST:PORT:SIZE`, after `tcp:` or `tls:`.
-fn remote_level(
-    transport: &str,
-    text: &str,
-    client: String,
-    tls: Option<ClientTlsSettings>,
-    required: bool,
-) -> anyhow::Result<RemoteLevelSettings> {
+fn level_share(transport: &str, text: &str) -> anyhow::Result<ServerShare> {
     let form = || {
         format!(
             "'{transport}:{text}' is no level: it is written tcp:HOST:PORT:SIZE, such as tcp:cache1:10810:32G, or tls:HOST:PORT:SIZE"
@@ -537,9 +541,8 @@ fn remote_level(
     let (address, size) = text.rsplit_once(':').with_context(form)?;
     let (host, port) = address.rsplit_once(':').with_context(form)?;
     ensure!(!host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0), form());
-    ensure!((1..=nigh_level::NAME_MAX).contains(&client.len()), "--level-name has from 1 to 256 bytes");
     let bytes = bytes(size).with_context(|| format!("level {transport}:{address}"))?;
-    Ok(RemoteLevelSettings { address: address.to_owned(), client, tls, bytes, required })
+    Ok(ServerShare { address: address.to_owned(), bytes })
 }
 
 /// The certificates for a level over `transport`, of the flags with these names.
@@ -653,8 +656,10 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
             seconds => format!(", waited for {seconds} s at most"),
         };
         let required = if remote.required { ", required at the start" } else { "" };
-        let (name, bytes, client) = (remote.name(), human_bytes(remote.bytes), &remote.client);
-        let _ = writeln!(text, "level    {name}, {bytes} as {client}{required}{wait}");
+        for share in &remote.servers {
+            let (name, bytes, client) = (remote.name_of(share), human_bytes(share.bytes), &remote.client);
+            let _ = writeln!(text, "level    {name}, {bytes} as {client}{required}{wait}");
+        }
     }
     let _ = writeln!(text, "ahead    {}", settings.host.readahead);
     let _ = writeln!(

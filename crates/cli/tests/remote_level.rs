@@ -36,8 +36,12 @@ impl Level {
     }
 
     fn start_with(address: &str, arguments: &[&str]) -> Level {
+        Level::start_with_memory(address, &[&["--memory", "16M"], arguments].concat())
+    }
+
+    fn start_with_memory(address: &str, arguments: &[&str]) -> Level {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-        command.args(["level", "--listen", address, "--memory", "16M"]).args(arguments).stderr(Stdio::piped());
+        command.args(["level", "--listen", address]).args(arguments).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let said = until_listening(&mut lines);
@@ -47,6 +51,12 @@ impl Level {
         let log = later.clone();
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| log.lock().unwrap().push(line)));
         Level { process, address, said, later }
+    }
+
+    /// Ends in order.
+    fn end(mut self) {
+        self.signal("-TERM");
+        assert!(self.process.wait().unwrap().success());
     }
 
     fn signal(&self, signal: &str) {
@@ -251,12 +261,29 @@ fn a_wrong_level_is_one_line() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let level = format!("tcp:{}:16M", free.local_addr().unwrap());
     drop(free);
+    let small = format!("file:{}:9M", folder.text("small"));
     let cases = [
         (["serve", "--stdio", "--level-required", "--level", &level, &disk].to_vec(), "cannot connect"),
         (["serve", "--stdio", "--level", "tcp:host:16M", &disk].to_vec(), "it is written tcp:HOST:PORT:SIZE"),
         (["level", "--listen", "tcp:0.0.0.0:0", "--memory", "1M"].to_vec(), "--insecure-tcp"),
         (["level", "--listen", "127.0.0.1:1", "--memory", "1M"].to_vec(), "tcp:HOST:PORT"),
         (["level", "--listen", "tcp:127.0.0.1:0", "--memory", "x"].to_vec(), "expected a size"),
+        (
+            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--level", "tcp:x:1:1M"].to_vec(),
+            "it is written file:PATH:SIZE",
+        ),
+        (
+            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "8M", "--level", &small].to_vec(),
+            "larger than --memory",
+        ),
+        (
+            ["serve", "--stdio", "--level", "tcp:h:1:16M", "--level", "tcp:h:1:16M", &disk].to_vec(),
+            "this server is named twice",
+        ),
+        (
+            ["serve", "--stdio", "--level", "tcp:h:1:16M", "--level", &small, &disk].to_vec(),
+            "a level on other hosts is the last one",
+        ),
         (
             ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--tls-key", "k"].to_vec(),
             "TLS needs --tls-certificate",
@@ -554,4 +581,181 @@ fn a_level_is_waited_for() {
     assert!(Command::new("kill").arg(waiting.id().to_string()).status().unwrap().success());
     assert_eq!(waiting.wait().unwrap().code(), Some(0));
     assert!(begin.elapsed() < Duration::from_secs(20));
+}
+
+/// A level server that is cut off and returns has what it had; one that ends in order gives back what it used.
+#[test]
+fn a_connection_that_is_lost_costs_nothing_but_time() {
+    let folder = Folder::new();
+    image(&folder);
+    let control = folder.text("level-control");
+    let level = Level::start_with("tcp:127.0.0.1:0", &["--control", &control]);
+    let server = serve(&folder, &level.address);
+    let mut client = connect(&server);
+    fill(&folder, &mut client);
+    level.signal("-STOP");
+    // It is noticed when something is asked for.
+    until("losing it", || {
+        read_all(&mut client, 0);
+        level_status(&folder)["off"] == true
+    });
+    level.signal("-CONT");
+    until("connecting again", || level_status(&folder)["off"] == false);
+    assert_eq!(server.all("connected to the level again; it has what it had").len(), 1);
+    let (hits, missed) = (count(&folder, "hits"), count(&folder, "missed"));
+    read_all(&mut client, 0);
+    assert!(count(&folder, "hits") > hits + BLOCKS / 2, "it has nothing any more");
+    assert_eq!((count(&folder, "missed"), count(&folder, "mismatches")), (missed, 0));
+    server.end();
+    until("giving it back", || {
+        let status: Value = serde_json::from_str(&ctl(&control, &["status", "--json"])).unwrap();
+        status["used_bytes"] == 0
+    });
+}
+
+/// Reads the disk until most of it is in the level.
+fn fill(folder: &Folder, client: &mut Client<UnixStream>) {
+    until("storing", || {
+        read_all(client, 0);
+        level_status(folder)["stored"].as_u64().unwrap() > BLOCKS * 7 / 10
+    });
+}
+
+/// With a file, a level server has more than its memory, and survives its own restart for clients that go on; after it was killed it
+/// starts empty. Whatever happens to the file, no wrong byte is returned.
+#[test]
+fn a_level_server_with_a_file() {
+    for policy in ["lirs", "ulc"] {
+        let folder = Folder::new();
+        image(&folder);
+        let (control, file) = (folder.text("level-control"), folder.text("level-file"));
+        let at = format!("file:{file}:24M");
+        let start = |address: &str| {
+            let more = ["--memory", "1M", "--level", &at, "--control", &control];
+            Level::start_with_memory(address, &more)
+        };
+        let status = || -> Value { serde_json::from_str(&ctl(&control, &["status", "--json"])).unwrap() };
+        let of_file = |name: &str| status()["file"][name].as_u64().unwrap();
+        let level = start("tcp:127.0.0.1:0");
+        let address = level.address.clone();
+        let server = serve_by(policy, &folder, &address);
+        let mut client = connect(&server);
+        fill(&folder, &mut client);
+        read_all(&mut client, 0);
+        assert!(status()["used_bytes"].as_u64().unwrap() > BLOCKS * BLOCK / 2, "{}", status());
+        assert!(of_file("writes") > 300 && of_file("reads") > 100, "{}", status());
+        let text = ctl(&control, &["status"]);
+        assert!(text.contains("in use") && text.contains("blocks read, 0 of them damaged"), "{text}");
+
+        // It ends in order, and another one takes over.
+        level.end();
+        until("losing it", || level_status(&folder)["off"] == true);
+        read_all(&mut client, 0);
+        let level = start(&address);
+        until("connecting again", || level_status(&folder)["off"] == false);
+        assert_eq!(server.all("connected to the level again; it has what it had").len(), 1);
+        let (hits, missed) = (count(&folder, "hits"), count(&folder, "missed"));
+        read_all(&mut client, 0);
+        let found = count(&folder, "hits") - hits;
+        assert!(found > BLOCKS / 3 && count(&folder, "missed") - missed < BLOCKS / 10, "{found} found, {policy}");
+
+        // Its file is damaged.
+        fill(&folder, &mut client);
+        let whole = std::fs::read(&file).unwrap();
+        let damaged: Vec<u8> = whole.iter().map(|byte| byte ^ 1).collect();
+        {
+            use std::os::unix::fs::FileExt;
+            let file = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+            file.write_all_at(&damaged[1 << 20..], 1 << 20).unwrap();
+        }
+        read_all(&mut client, 0);
+        read_all(&mut client, 0);
+        assert!(of_file("damaged") > 0 && count(&folder, "mismatches") == count(&folder, "missed"), "{}", status());
+        assert_eq!(level.logged("a block is not as it was written").len(), 1);
+
+        // It is killed.
+        fill(&folder, &mut client);
+        level.signal("-KILL");
+        drop(level);
+        until("losing it", || level_status(&folder)["off"] == true);
+        let level = start(&address);
+        assert!(level.said.iter().any(|line| line.contains("starts empty")), "{:?}", level.said);
+        until("connecting again", || level_status(&folder)["off"] == false);
+        read_all(&mut client, 0);
+        fill(&folder, &mut client);
+        read_all(&mut client, 0);
+        server.end();
+    }
+}
+
+/// The servers of a level share its places; one that is away for long is replaced by the others, and the list can change.
+#[test]
+fn several_servers_share_a_level() {
+    // Enough for several extents of 4 MiB on each server.
+    const MANY: u64 = 12 << 10;
+    const AT_ONCE: u64 = 64;
+    let folder = Folder::new();
+    let bytes: Vec<u8> = (0..MANY).flat_map(|block| contents(block, 0)).collect();
+    std::fs::write(folder.path("image"), &bytes).unwrap();
+    let start = || Level::start_with_memory("tcp:127.0.0.1:0", &["--memory", "64M"]);
+    let levels = [start(), start(), start()];
+    let config = |sizes: &[(usize, &str)]| {
+        let list: Vec<String> = sizes.iter().map(|(at, size)| format!("\"{}:{size}\"", levels[*at].address)).collect();
+        let (image, control) = (folder.text("image"), folder.text("control"));
+        let text = format!(
+            "policy = \"ulc\"\ncontrol = {control:?}\nlevel = [{}]\n\n[[export]]\nname = \"disk\"\ntarget = {image:?}\n",
+            list.join(", ")
+        );
+        std::fs::write(folder.path("config"), text).unwrap();
+    };
+    config(&[(0, "32M"), (1, "32M")]);
+    let server = folder.serve(&["--memory", "1M", "--config", &folder.text("config")]);
+    let mut client = connect(&server);
+    // Reads the disk, and returns the hits in the level.
+    let mut hits = || {
+        let before = count(&folder, "hits");
+        for first in (0..MANY).step_by(AT_ONCE as usize) {
+            let range = first * BLOCK..(first + AT_ONCE) * BLOCK;
+            let read = client.read(range.start, (range.end - range.start) as usize).unwrap();
+            assert!(read == bytes[range.start as usize..range.end as usize], "block {first} is not what was written");
+        }
+        count(&folder, "hits") - before
+    };
+    let servers = || level_status(&folder)["servers"].as_array().unwrap().clone();
+    let state = |at: usize| {
+        let address = levels[at].address.strip_prefix("tcp:").unwrap().to_owned();
+        servers().into_iter().find(|server| server["address"] == address.as_str()).unwrap()
+    };
+    let most = MANY * 7 / 10;
+    until("filling", || hits() > most);
+    assert!(ctl(&folder.text("control"), &["status"]).contains("SERVER"));
+
+    // One is away for a moment: its blocks are, too, and are there again.
+    levels[0].signal("-STOP");
+    until("losing one", || hits() > 0 && state(0)["off"] == true);
+    let some = hits();
+    assert!((MANY / 20..MANY * 19 / 20).contains(&some), "{some} hits with one of two servers");
+    levels[0].signal("-CONT");
+    until("having it again", || state(0)["off"] == false);
+    let again = hits();
+    assert!(again > some + MANY / 20, "{again} hits after {some}");
+
+    // It is away for long: the other one takes over its places.
+    levels[0].signal("-STOP");
+    until("taking over", || hits() > 0 && !server.all("take over its places").is_empty());
+    until("filling the other", || hits() > most);
+    levels[0].signal("-CONT");
+    until("having it again", || state(0)["off"] == false);
+    until("filling both", || hits() > most);
+
+    // Another list.
+    config(&[(1, "16M"), (2, "48M")]);
+    assert_eq!(ctl(&folder.text("control"), &["reload"]), "");
+    until("changing", || servers().len() == 2 && state(2)["off"] == false);
+    until("filling others", || hits() > most);
+    assert_eq!((state(1)["bytes"].clone(), state(2)["bytes"].clone()), ((16 << 20).into(), (48 << 20).into()));
+    config(&[]);
+    let refused = ctl(&folder.text("control"), &["reload"]);
+    assert!(refused.contains("decides at which level") || refused.contains("levels cannot change"), "{refused}");
+    server.end();
 }

@@ -496,10 +496,16 @@ impl Level {
         if is_wanted {
             self.underway.remove(&entry);
         }
+        let has_failed = sum.is_none();
         match sum.filter(|_| is_wanted) {
             Some(sum) => {
                 self.insert(place, entry, sum);
                 self.counters.stores += 1;
+            }
+            // The place may be the reason: others are used first.
+            None if has_failed && self.directed && self.config.shared && !bit(&self.listed, place) => {
+                set_bit(&mut self.listed, place, true);
+                self.spare.push_front(place);
             }
             None => self.vacate(place),
         }

@@ -242,7 +242,7 @@ impl Engine {
     /// The device of the upper level has read the block into its frame.
     pub(crate) fn complete_carry(&mut self, carry: Carry, sums: &[u64], result: Result<(), Fault>, now: u64) {
         let Carry { at, place, to, target, key, entry, frame, sum } = carry;
-        self.note_level_result(at, result.is_err());
+        self.note_level_result(at, result);
         let is_good = result.is_ok() && sums == [sum];
         let belongs = self.is_opening(key.volume(), entry) && self.status(key) == Some(to + 1);
         let is_wanted = is_good && belongs && self.levels[to].level.is_storing_at(entry, target);
@@ -269,8 +269,10 @@ impl Engine {
     }
 
     /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.
-    pub(crate) fn note_level_result(&mut self, at: usize, failed: bool) {
-        self.levels[at].level.note_result(failed);
+    pub(crate) fn note_level_result(&mut self, at: usize, result: Result<(), Fault>) {
+        if result != Err(Fault::AWAY) {
+            self.levels[at].level.note_result(result.is_err());
+        }
         self.note_if_off(at);
     }
 

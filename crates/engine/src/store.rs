@@ -411,7 +411,9 @@ impl Engine {
     pub(crate) fn complete_fetch(&mut self, fetch: Fetch, sums: &[u64], result: Result<(), Fault>, now: u64) {
         let Fetch { level, place, first, frames, opening, sums: expected, leaves } = fetch;
         let volume = first.volume();
-        self.note_level_result(level, result.is_err());
+        self.note_level_result(level, result);
+        // What the level cannot return now, it may return later.
+        let stays = result == Err(Fault::AWAY) && !leaves;
         let of = &mut self.levels[level].level;
         let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
         let mut bad: Vec<(u64, u32)> = Vec::new();
@@ -424,7 +426,9 @@ impl Engine {
                 }
             } else {
                 let block = first.index() + at as u64;
-                of.drop_entry(place + at as u32, Entry::new(opening, block));
+                if !stays {
+                    of.drop_entry(place + at as u32, Entry::new(opening, block));
+                }
                 of.counters.mismatches += u64::from(result.is_ok());
                 bad.push((block, frame));
             }
@@ -460,7 +464,7 @@ impl Engine {
         let Store { level, place, blocks, frames, carried, .. } = store;
         self.storing -= blocks.len() as u32;
         self.levels[level].storing -= blocks.len() as u32;
-        self.note_level_result(level, result.is_err());
+        self.note_level_result(level, result);
         let of = &mut self.levels[level].level;
         for (at, &(_, entry)) in blocks.iter().enumerate() {
             of.end_store(place + at as u32, entry, sums.get(at).copied().filter(|_| result.is_ok()));

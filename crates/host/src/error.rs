@@ -86,14 +86,9 @@ pub enum LevelError {
     /// It was given twice.
     #[error("level {path}: given twice", path = .0.display())]
     Twice(PathBuf),
-    /// A level on another host cannot be used.
-    #[error("level {path}: cannot connect: {source}", path = path.display())]
-    Server {
-        /// Its server.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
+    /// A server of a level on other hosts cannot be used.
+    #[error("level {0}")]
+    Server(#[source] std::io::Error),
     /// It is smaller than a block for each shard.
     #[error("level {path}: it has less than a block of {BLOCK} bytes for each shard", path = path.display())]
     Small {
@@ -280,6 +275,9 @@ pub enum ChangeError {
         /// The fault of the flush, or [`Fault::DAMAGED`].
         fault: Fault,
     },
+    /// The change would replace levels.
+    #[error("levels cannot change while the server runs, except the servers of the level on other hosts: restart it")]
+    Levels,
     /// Tenants share the cache.
     #[error(
         "a cache with tenants takes its policies from them, and its allocation and batches cannot change, nor its prefetch window"

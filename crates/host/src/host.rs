@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use nigh_backend::Driver;
+use nigh_backend::{Driver, ServerShare};
 use nigh_control::Directive;
 use nigh_policy::{Spec, Stream};
 
@@ -219,6 +219,12 @@ impl Host {
     /// blocks.
     pub fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
         self.common.change(memory, policy)
+    }
+
+    /// Changes the servers of the level on other hosts, and the parts of it that they have. The level keeps its size, and what moves to another server is
+    /// empty.
+    pub fn change_level_servers(&self, servers: &[ServerShare]) -> Result<(), ChangeError> {
+        self.common.change_level_servers(servers)
     }
 
     /// Opens another disk.

@@ -1,4 +1,4 @@
-//! A level: a file below the memory, or memory of another host, opened before the disks.
+//! A level: a file below the memory, or on other hosts, opened before the disks.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
-use nigh_backend::{Device, Image, LevelFile, LevelLink, Options, PLACES};
+use nigh_backend::{Device, Image, LevelFile, LevelLink, Options, PLACES, ServerState};
 use nigh_engine::{LevelConfig, Port};
 use nigh_policy::Spec;
 
@@ -55,7 +55,7 @@ pub(crate) struct Opened {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LevelStatistics {
-    /// Its file, or the address of its server.
+    /// Its file, or the addresses of its servers.
     pub path: String,
     /// Its configured size, in bytes.
     pub bytes: u64,
@@ -93,11 +93,43 @@ pub struct LevelStatistics {
     /// Blocks that the server of a level on another host no longer had; also counted in `mismatches`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub missed: u64,
-    /// Connections to that server that were lost.
+    /// Connections to servers that were lost.
     #[cfg_attr(feature = "serde", serde(default))]
     pub lost: u64,
-    /// Whether it was switched off, because its device failed, or has no connection to its server.
+    /// Whether it was switched off, because its device failed, or has no connection to a server.
     pub off: bool,
+    /// The servers of a level on other hosts.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub servers: Vec<LevelServerStatistics>,
+}
+
+/// A server of a level at one moment.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct LevelServerStatistics {
+    /// HOST:PORT.
+    pub address: String,
+    /// The bytes of the level that are on this server.
+    pub bytes: u64,
+    /// Blocks that it no longer had.
+    pub missed: u64,
+    /// Connections that were lost.
+    pub lost: u64,
+    /// Whether there is no connection.
+    pub off: bool,
+}
+
+impl LevelServerStatistics {
+    pub(crate) fn of(state: &ServerState) -> LevelServerStatistics {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        LevelServerStatistics {
+            address: state.address.clone(),
+            bytes: count(&state.bytes),
+            missed: count(&state.missed),
+            lost: count(&state.lost),
+            off: state.is_off.load(Ordering::Acquire),
+        }
+    }
 }
 
 impl Level {
@@ -197,7 +229,7 @@ pub(crate) fn index_of_block(policy: &Spec) -> u64 {
     INDEX + LISTED + KNOWN + KNOWN * u64::from(ghosts) / u64::from(MANY)
 }
 
-/// Opens the level on another host, below `above` others. `memory` is what its index can take, in bytes, `each` for a block.
+/// Opens the level on other hosts, below `above` others. `memory` is what its index can take, in bytes, `each` for a block.
 pub(crate) fn open_remote(
     settings: &RemoteLevelSettings,
     above: usize,
@@ -209,19 +241,20 @@ pub(crate) fn open_remote(
         return Err(LevelError::Many);
     }
     let path = PathBuf::from(settings.name());
-    let index = index_bytes(settings.bytes, each);
+    let bytes = settings.bytes();
+    let index = index_bytes(bytes, each);
     if index > memory {
         return Err(LevelError::Index { path, index: index >> 20, left: memory >> 20 });
     }
-    let part_blocks = u32::try_from(settings.bytes / BLOCK / shards as u64).unwrap_or(u32::MAX);
+    let part_blocks = u32::try_from(bytes / BLOCK / shards as u64).unwrap_or(u32::MAX);
     if part_blocks == 0 {
         return Err(LevelError::Small { path });
     }
-    let opened = settings.server(above as u8 + 1).open(PLACES + settings.bytes, settings.required);
-    let (device, link) = opened.map_err(|source| LevelError::Server { path: path.clone(), source })?;
+    let opened = settings.level(above as u8 + 1).open(PLACES + bytes, settings.required);
+    let (device, link) = opened.map_err(LevelError::Server)?;
     let level = Level {
         path,
-        bytes: settings.bytes,
+        bytes,
         port: Port(above as u16),
         part_blocks,
         file: Mutex::default(),

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nigh_backend::{Home, Image, LevelNews, PLACES, Stamp};
+use nigh_backend::{Home, Image, LevelNews, PLACES, ServerShare, Stamp};
 use nigh_engine::{Fault, LevelCounters, Port, Stored, Volume};
 
 use crate::cache::Cache;
 use crate::common::Common;
 use crate::content::{ContentStatistics, LEVEL};
 use crate::disk::Disk;
-use crate::error::{LevelError, Poisoned};
-use crate::level::{Before, Level, LevelStatistics};
+use crate::error::{ChangeError, LevelError, Poisoned};
+use crate::level::{Before, Level, LevelServerStatistics, LevelStatistics};
 use crate::settings::BLOCK;
 use crate::sync::lock;
 use crate::work::Work;
@@ -105,6 +105,12 @@ impl Cache {
                 missed: level.link.as_ref().map_or(0, |link| link.missed.load(Ordering::Relaxed)),
                 lost: level.link.as_ref().map_or(0, |link| link.lost.load(Ordering::Relaxed)),
                 off: level.is_off(),
+                servers: level
+                    .link
+                    .iter()
+                    .flat_map(|link| link.servers())
+                    .map(|of| LevelServerStatistics::of(&of))
+                    .collect(),
             }
         };
         self.levels.iter().map(statistics).collect()
@@ -223,6 +229,20 @@ impl Common {
                 }
                 Err(error) => tracing::warn!(level = %path, %error, "part of its index cannot be read"),
             }
+        }
+        Ok(())
+    }
+
+    /// Changes the servers of the level on other hosts, and the parts of it that they have. The level keeps its size.
+    pub(crate) fn change_level_servers(&self, servers: &[ServerShare]) -> Result<(), ChangeError> {
+        let link = self.cache.levels.iter().find_map(|level| level.link.as_ref());
+        let mut settings = lock(&self.settings);
+        let (Some(link), Some(remote)) = (link, settings.remote_level.as_mut()) else {
+            return Err(ChangeError::Levels);
+        };
+        if remote.servers != servers {
+            remote.servers = servers.to_vec();
+            link.change(servers.to_vec());
         }
         Ok(())
     }

@@ -48,8 +48,8 @@ pub use error::{
 pub use extent::FileExtent;
 pub use host::Host;
 pub use latency::{Latencies, LatencySummary};
-pub use level::LevelStatistics;
-pub use nigh_backend::ClientTlsSettings;
+pub use level::{LevelServerStatistics, LevelStatistics};
+pub use nigh_backend::{ClientTlsSettings, ServerShare};
 pub use opening::Late;
 pub use session::Session;
 pub use settings::{

@@ -4,7 +4,7 @@ use std::io;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use nigh_backend::{ClientTlsSettings, LevelServer, Target};
+use nigh_backend::{ClientTlsSettings, RemoteLevel, ServerShare, Target};
 use nigh_content::Scheme;
 use nigh_control::{Allocation, Config as Control, Limits};
 use nigh_engine::{Config, Files, PortConfig, Scheduler, Tenants, WriteMode};
@@ -134,36 +134,45 @@ impl ContentSettings {
     pub const CPU: f64 = 0.25;
 }
 
-/// A level on another host, below all others: the memory of a level server (`nigh level`).
+/// A level on other hosts, below all others: what level servers (`nigh level`) have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteLevelSettings {
-    /// The server, as HOST:PORT.
-    pub address: String,
-    /// The name by which the server knows this host. Of two hosts with the same name, only the first has the level.
+    /// The servers, with the bytes of the level that are on each. There is at least one.
+    pub servers: Vec<ServerShare>,
+    /// The name by which the servers know this host. Of two hosts with the same name, only the first has the level.
     pub client: String,
-    /// With this, the connection is encrypted, and the server knows this host also by the name in its certificate.
+    /// With this, connections are encrypted, and servers know this host also by the name in its certificate.
     pub tls: Option<ClientTlsSettings>,
-    /// The bytes of the level that are used.
-    pub bytes: u64,
-    /// Whether the start fails if the server cannot be reached. Otherwise it is used as soon as it can be.
+    /// Whether the start fails if a server cannot be reached. Otherwise it is used as soon as it can be.
     pub required: bool,
 }
 
 impl RemoteLevelSettings {
-    /// As users write it, without its size.
+    /// Its servers as users write them, without sizes.
     pub fn name(&self) -> String {
-        format!("{}:{}", if self.tls.is_some() { "tls" } else { "tcp" }, self.address)
+        let names: Vec<String> = self.servers.iter().map(|share| self.name_of(share)).collect();
+        names.join(" and ")
     }
 
-    /// The server, whose level is number `level`: 1 if it is next to the memory.
-    pub(crate) fn server(&self, level: u8) -> LevelServer {
-        let RemoteLevelSettings { address, client, tls, .. } = self.clone();
-        LevelServer { address, client, tls, level, block_bytes: BLOCK as u32 }
+    /// A server as users write it, without a size.
+    pub fn name_of(&self, share: &ServerShare) -> String {
+        format!("{}:{}", if self.tls.is_some() { "tls" } else { "tcp" }, share.address)
+    }
+
+    /// The bytes of the level.
+    pub fn bytes(&self) -> u64 {
+        self.servers.iter().map(|share| share.bytes).sum()
+    }
+
+    /// The level, number `number`: 1 if it is next to the memory.
+    pub(crate) fn level(&self, number: u8) -> RemoteLevel {
+        let RemoteLevelSettings { servers, client, tls, .. } = self.clone();
+        RemoteLevel { servers, client, tls, number, block_bytes: BLOCK as u32 }
     }
 
     /// Connects once and disconnects, to find out whether the level can be used.
     pub fn probe(&self) -> io::Result<()> {
-        self.server(1).probe()
+        self.level(1).probe()
     }
 }
 
@@ -200,7 +209,7 @@ pub struct Settings {
     pub content: Option<ContentSettings>,
     /// The levels, the fastest first: they hold blocks that left memory.
     pub levels: Vec<LevelSettings>,
-    /// The level below those, on another host.
+    /// The level below those, on other hosts.
     pub remote_level: Option<RemoteLevelSettings>,
     /// The disks at the start.
     pub disks: Vec<DiskSettings>,

@@ -1,19 +1,21 @@
 #![doc = include_str!("../README.md")]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod contents;
 mod fields;
 mod hello;
 mod reply;
 mod request;
 mod store;
 
+pub use contents::{Cold, Filed};
 pub use hello::{Hello, Welcome};
 pub use reply::{Notice, Refusal, Reply, Result};
 pub use request::{Level, Place, Request};
-pub use store::{ClientState, Connection, Limits, Rejected, Store, StoreCounts};
+pub use store::{ClientState, Connection, Fetch, Handled, Kept, KeptBlock, Limits, Rejected, Store, StoreCounts};
 
 /// The versions of the protocol that this crate speaks.
-pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
+pub const VERSIONS: std::ops::RangeInclusive<u16> = 2..=2;
 /// The longest name of a client or a namespace, in bytes.
 pub const NAME_MAX: usize = 256;
 /// The largest block, in bytes.

@@ -50,11 +50,11 @@ pub enum Result<'a> {
     Opened {
         /// The namespace.
         namespace: u32,
+        /// Whether the blocks of the epoch that is resumed are still here, except those of notices.
+        resumed: bool,
     },
     /// Of Retrieve: the block.
     Found {
-        /// The checksum that came with the block.
-        sum: u64,
         /// The contents, at most [`BLOCK_MAX`] bytes.
         data: &'a [u8],
     },
@@ -90,8 +90,8 @@ impl<'a> Reply<'a> {
     /// Appends the message to `out`. What is too long is shortened.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, detail, number, body): (u8, u8, u64, &[u8]) = match self.result {
-            Result::Opened { namespace } => (OPENED, 0, namespace.into(), &[]),
-            Result::Found { sum, data } => (FOUND, 0, sum, data.get(..BLOCK_MAX).unwrap_or(data)),
+            Result::Opened { namespace, resumed } => (OPENED, resumed.into(), namespace.into(), &[]),
+            Result::Found { data } => (FOUND, 0, 0, data.get(..BLOCK_MAX).unwrap_or(data)),
             Result::Missed => (MISSED, 0, 0, &[]),
             Result::Done => (DONE, 0, 0, &[]),
             Result::Refused { refusal, text } => (REFUSED, refusal.number(), 0, shortened(text, TEXT_MAX).as_bytes()),
@@ -160,7 +160,7 @@ impl<'a> Reply<'a> {
             0 => Ok(()),
             _ => Err(Violation::Field { field, value, expected: "0 in this reply" }),
         };
-        if kind != REFUSED {
+        if !matches!(kind, REFUSED | OPENED) {
             zero("the refusal", detail.into())?;
         }
         let result = match kind {
@@ -171,16 +171,24 @@ impl<'a> Reply<'a> {
                     value: number,
                     expected,
                 })?;
-                Result::Opened { namespace }
-            }
-            FOUND => Result::Found { sum: number, data: body.bytes(length) },
-            MISSED | DONE => {
-                zero("the checksum", number)?;
-                if kind == MISSED { Result::Missed } else { Result::Done }
+                let resumed = match detail {
+                    0 | 1 => detail == 1,
+                    _ => {
+                        let expected = "0 or 1";
+                        let field = "whether an epoch is resumed";
+                        return Err(Violation::Field { field, value: detail.into(), expected });
+                    }
+                };
+                Result::Opened { namespace, resumed }
             }
             _ => {
-                zero("the checksum", number)?;
-                Result::Refused { refusal: Refusal::of(detail)?, text: body.text(length, "a refusal")? }
+                zero("the namespace", number)?;
+                match kind {
+                    FOUND => Result::Found { data: body.bytes(length) },
+                    MISSED => Result::Missed,
+                    DONE => Result::Done,
+                    _ => Result::Refused { refusal: Refusal::of(detail)?, text: body.text(length, "a refusal")? },
+                }
             }
         };
         Ok(Decoded::Whole(Reply { cookie, result, free, oldest_us, notices }, whole.len()))

@@ -35,12 +35,14 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Begins an epoch of the namespace of this name, on this connection. All blocks that the client had there in other epochs are
-    /// gone, whatever still arrives on other connections.
+    /// gone, whatever still arrives on other connections, except those of `resumes`.
     Open {
         /// The namespace, at most [`NAME_MAX`] bytes.
         name: &'a str,
         /// The epoch, higher than all before.
         epoch: u64,
+        /// The epoch before, whose blocks the client knows: they stay, if the server still has them. 0 if the client knows none.
+        resumes: u64,
     },
     /// Retrieve(b, i, j): the block, and where it is cached from now on.
     Retrieve {
@@ -61,8 +63,6 @@ pub enum Request<'a> {
         to: u8,
         /// How long ago it was referenced, in microseconds.
         age_us: u64,
-        /// The checksum of `data`, which the reply to a Retrieve repeats.
-        sum: u64,
         /// The contents, at most [`BLOCK_MAX`] bytes.
         data: &'a [u8],
     },
@@ -90,13 +90,13 @@ impl<'a> Request<'a> {
     pub fn encode(&self, cookie: u64, out: &mut Vec<u8>) {
         const NOWHERE: Place = Place { namespace: 0, epoch: 0, block: 0 };
         let wire = |level: Level| level.unwrap_or(OUT);
-        let (operation, from, to, place, number, sum, body): (u8, u8, u8, Place, u64, u64, &[u8]) = match *self {
-            Request::Open { name, epoch } => {
-                (OPEN, 0, 0, Place { epoch, ..NOWHERE }, 0, 0, shortened(name, NAME_MAX).as_bytes())
+        let (operation, from, to, place, number, resumes, body): (u8, u8, u8, Place, u64, u64, &[u8]) = match *self {
+            Request::Open { name, epoch, resumes } => {
+                (OPEN, 0, 0, Place { epoch, ..NOWHERE }, 0, resumes, shortened(name, NAME_MAX).as_bytes())
             }
             Request::Retrieve { place, from, to } => (RETRIEVE, wire(from), wire(to), place, 0, 0, &[]),
-            Request::Demote { place, from, to, age_us, sum, data } => {
-                (DEMOTE, from, to, place, age_us, sum, data.get(..BLOCK_MAX).unwrap_or(data))
+            Request::Demote { place, from, to, age_us, data } => {
+                (DEMOTE, from, to, place, age_us, 0, data.get(..BLOCK_MAX).unwrap_or(data))
             }
             Request::Invalidate { place, count } => (INVALIDATE, 0, 0, place, count, 0, &[]),
         };
@@ -108,7 +108,7 @@ impl<'a> Request<'a> {
         out.extend(place.namespace.to_le_bytes());
         out.extend((body.len() as u32).to_le_bytes());
         out.extend(number.to_le_bytes());
-        out.extend(sum.to_le_bytes());
+        out.extend(resumes.to_le_bytes());
         out.extend(body);
     }
 
@@ -130,7 +130,7 @@ impl<'a> Request<'a> {
         let block = fields.u64();
         let place = Place { namespace: fields.u32(), epoch, block };
         let length = fields.u32();
-        let (number, sum) = (fields.u64(), fields.u64());
+        let (number, resumes) = (fields.u64(), fields.u64());
         let (most, expected) = match operation {
             OPEN => (NAME_MAX, "at most 256"),
             DEMOTE => (BLOCK_MAX, "at most 65536"),
@@ -151,8 +151,8 @@ impl<'a> Request<'a> {
             _ => Err(Violation::Field { field, value, expected: "0 in this operation" }),
         };
         zero("a reserved field", reserved.into())?;
-        if operation != DEMOTE {
-            zero("the checksum", sum)?;
+        if operation != OPEN {
+            zero("the epoch before", resumes)?;
         }
         let request = match operation {
             OPEN => {
@@ -160,7 +160,7 @@ impl<'a> Request<'a> {
                 zero("the block", place.block)?;
                 zero("the namespace", place.namespace.into())?;
                 zero("the age", number)?;
-                Request::Open { name: body.text(length, "the name of a namespace")?, epoch }
+                Request::Open { name: body.text(length, "the name of a namespace")?, epoch, resumes }
             }
             RETRIEVE => {
                 zero("the age", number)?;
@@ -180,7 +180,7 @@ impl<'a> Request<'a> {
                 if from >= to {
                     return Err(Violation::Field { field: "the level", value: to.into(), expected });
                 }
-                Request::Demote { place, from, to, age_us: number, sum, data: body.bytes(length) }
+                Request::Demote { place, from, to, age_us: number, data: body.bytes(length) }
             }
             _ => {
                 zero("a level", u64::from(from) << 8 | u64::from(to))?;

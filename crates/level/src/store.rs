@@ -1,25 +1,36 @@
 //! The state of a level's server, without I/O and clock: the blocks of all clients, and which of them a request may still use.
 //!
-//! **Invariant:** a block is returned only to the client that demoted it, in the same epoch, on the same connection, and not after a
+//! **Invariant:** a block is returned only to the client that demoted it, in the same epoch or one that resumes it, on the connection on which that was opened, and not after a
 //! request of that client to invalidate it.
+//!
+//! **Invariant:** no call frees all blocks of a namespace: they are freed step by step, by the calls that follow.
 
+use std::collections::hash_map::{Entry, IntoIter};
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
 
 use nigh_policy::Slot;
 use nigh_tier::{CLIENTS_MAX, Client, Server};
 
+use crate::contents::{Cold, Contents, Filed, Stored};
 use crate::{Hello, NOTICES_MAX, Notice, Place, Refusal, Reply, Request, Result};
 
 /// Why a namespace is [`Refusal::Taken`].
 const TAKEN: &str = "another server with this name has the level";
 /// The most notices that wait for a namespace. The oldest are dropped beyond that: the client's next request for such a block misses.
 const WAITING_MAX: usize = 64 << 10;
+/// Blocks of namespaces that are over, freed by each call.
+const FREED: usize = 32;
+/// Slots, beyond those of the blocks, of blocks that leave the store as soon as they are read from the file.
+const LEAVING: u32 = 1024;
 
 /// The size of a store, and what each client may use of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Blocks of all clients.
     pub blocks: u32,
+    /// The most of them in memory. If these are not all, there is a file for the others, with [`Store::places`].
+    pub memory_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u32,
     /// The most clients, by name.
@@ -70,13 +81,17 @@ pub struct StoreCounts {
     pub invalidated: u64,
     /// Requests that were refused.
     pub refused: u64,
+    /// Blocks that were read from the file.
+    pub filed: u64,
+    /// Of these, those that the file did not have as they were written, or that could not be read.
+    pub damaged: u64,
 }
 
 impl StoreCounts {
     /// The sum of both.
     #[must_use]
     pub fn plus(self, other: StoreCounts) -> StoreCounts {
-        let StoreCounts { found, missed, demoted, replaced, invalidated, refused } = other;
+        let StoreCounts { found, missed, demoted, replaced, invalidated, refused, filed, damaged } = other;
         StoreCounts {
             found: self.found + found,
             missed: self.missed + missed,
@@ -84,6 +99,8 @@ impl StoreCounts {
             replaced: self.replaced + replaced,
             invalidated: self.invalidated + invalidated,
             refused: self.refused + refused,
+            filed: self.filed + filed,
+            damaged: self.damaged + damaged,
         }
     }
 }
@@ -97,14 +114,63 @@ pub struct ClientState<'a> {
     pub connections: u32,
     /// Its blocks.
     pub blocks: u32,
-    /// Counts since it connected.
+    /// Counts since it connected first.
     pub counts: StoreCounts,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Handled<'a> {
+    /// It is done.
+    Reply(Reply<'a>),
+    /// The block is in the file: read it, and call [`Store::finish`].
+    Fetch(Fetch),
+}
+
+/// A Retrieve of a block that is in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// Where it is.
+    pub filed: Filed,
+    connection: Connection,
+    cookie: u64,
+    namespace: u32,
+    keep: bool,
+}
+
+/// A namespace, as it is kept for the next start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its number among the namespaces that are kept.
+    pub number: u32,
+    /// The name of the client.
+    pub client: String,
+    /// Its own name.
+    pub name: String,
+    /// The process of the client, as in [`Hello::instance`].
+    pub instance: u64,
+    /// Its epoch.
+    pub epoch: u64,
+}
+
+/// A block in the file, as it is kept for the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptBlock {
+    /// The number of its namespace.
+    pub namespace: u32,
+    /// The block.
+    pub block: u64,
+    /// Its place in the file.
+    pub place: u32,
+    /// The checksum of its contents.
+    pub sum: NonZeroU64,
 }
 
 #[derive(Default)]
 struct State {
-    /// Its connections. Without any, it is forgotten.
     connections: u32,
+    /// The number of the connection that it had last.
+    last: u64,
     /// The numbers of its namespaces, by name.
     namespaces: HashMap<Box<str>, u32>,
     counts: StoreCounts,
@@ -113,7 +179,8 @@ struct State {
 /// A name of a client, and its blocks of the present epoch.
 struct Namespace {
     client: Client,
-    /// The connection on which it is open, and the number of its process; no connection has the number 0.
+    /// The connection on which it is open, and the number of its process; no connection has the number 0. Without a connection, the blocks wait for one that
+    /// resumes the epoch.
     connection: u64,
     instance: u64,
     epoch: u64,
@@ -122,15 +189,9 @@ struct Namespace {
     notices: VecDeque<Notice>,
 }
 
-/// A block in a slot.
-struct Stored {
-    namespace: u32,
-    block: u64,
-    sum: u64,
-    data: Box<[u8]>,
-}
-
-/// The blocks of all clients, in memory.
+/// The blocks of all clients.
+///
+/// The block of a slot is valid if its namespace has it there. Others are of epochs that are over, or are being read from the file as they leave.
 pub struct Store {
     limits: Limits,
     glru: Server,
@@ -141,21 +202,23 @@ pub struct Store {
     namespaces: Vec<Namespace>,
     /// Numbers of namespaces that are closed.
     unused: Vec<u32>,
-    slots: Vec<Option<Stored>>,
-    free: Vec<Slot>,
+    contents: Contents,
+    /// The blocks of epochs that are over, with the numbers of their namespaces.
+    over: VecDeque<(u32, IntoIter<u64, Slot>)>,
     connections: u64,
     /// The slots of notices, which are free again.
     noticed: Vec<Slot>,
 }
 
 enum Done {
-    Opened(u32),
-    Found(u64),
+    Opened(u32, bool),
+    Found,
+    Filed(Filed, bool),
     Missed,
     Finished,
 }
 
-type Outcome = std::result::Result<Done, (Refusal, &'static str)>;
+type Attempt<T> = std::result::Result<T, (Refusal, &'static str)>;
 
 impl Store {
     /// An empty store.
@@ -164,8 +227,9 @@ impl Store {
     /// Without room for a block or a client.
     pub fn new(limits: Limits) -> Store {
         let clients = limits.clients.min(CLIENTS_MAX);
+        let has_file = limits.memory_blocks < limits.blocks;
         // The incoming block has a slot before another one leaves.
-        let slots = limits.blocks.saturating_add(1);
+        let slots = limits.blocks.saturating_add(if has_file { LEAVING } else { 1 });
         Store {
             limits: Limits { clients, ..limits },
             glru: Server::new(slots, clients, limits.blocks),
@@ -174,68 +238,146 @@ impl Store {
             names: HashMap::new(),
             namespaces: Vec::new(),
             unused: Vec::new(),
-            slots: (0..slots).map(|_| None).collect(),
-            free: (0..slots).rev().map(Slot).collect(),
+            contents: Contents::new(slots, if has_file { limits.memory_blocks } else { slots }),
+            over: VecDeque::new(),
             connections: 0,
             noticed: Vec::new(),
         }
     }
 
+    /// The number of blocks of a store whose file has so many places.
+    pub const fn blocks_of(places: u32) -> u32 {
+        places.saturating_sub(LEAVING)
+    }
+
     /// A client connects as `name`: that of its certificate, or of its Hello.
     pub fn connect(&mut self, hello: &Hello<'_>, name: &str) -> std::result::Result<Connection, Rejected> {
-        let Limits { block_bytes, clients, .. } = self.limits;
+        let Limits { block_bytes, .. } = self.limits;
         if hello.block_bytes != block_bytes {
             return Err(Rejected::BlockBytes { has: block_bytes, given: hello.block_bytes });
         }
-        let client = match self.names.get(name) {
-            Some(&client) => client,
-            None => {
-                let unused = (0..).zip(&self.clients).find_map(|(at, state)| (state.connections == 0).then_some(at));
-                let client = unused.unwrap_or(self.clients.len() as Client);
-                if client >= clients {
-                    return Err(Rejected::Clients(clients));
-                }
-                self.names.insert(name.into(), client);
-                if unused.is_none() {
-                    self.clients.push(State::default());
-                }
-                client
-            }
-        };
+        let client = self.client(name)?;
+        self.connections += 1;
         if let Some(state) = self.clients.get_mut(usize::from(client)) {
             state.connections += 1;
+            state.last = self.connections;
         }
-        self.connections += 1;
         Ok(Connection { client, number: self.connections, instance: hello.instance, level: hello.level })
     }
 
-    /// `connection` is closed: its namespaces are, too, because nothing of their epochs can be asked for any more. A client without
-    /// connections is forgotten.
+    /// The number of a client, which may be new. Then the one that has been without a connection for longest may have to be forgotten.
+    fn client(&mut self, name: &str) -> std::result::Result<Client, Rejected> {
+        if let Some(&client) = self.names.get(name) {
+            return Ok(client);
+        }
+        let most = self.limits.clients;
+        let states = (0..).zip(&self.clients).filter(|(_, state)| state.connections == 0);
+        let away = states.min_by_key(|(_, state)| state.last).map(|(client, _)| client);
+        let next = self.clients.len() as Client;
+        let is_unused = |client: &Client| self.names.values().all(|used| used != client);
+        let client = match away {
+            Some(client) if is_unused(&client) || next >= most => client,
+            _ if next < most => next,
+            _ => return Err(Rejected::Clients(most)),
+        };
+        self.forget(client);
+        if client == next {
+            self.clients.push(State::default());
+        }
+        self.names.insert(name.into(), client);
+        Ok(client)
+    }
+
+    /// Forgets a client without connections.
+    fn forget(&mut self, client: Client) {
+        let Some(state) = self.clients.get_mut(usize::from(client)) else { return };
+        let State { namespaces, counts, .. } = std::mem::take(state);
+        self.gone = self.gone.plus(counts);
+        self.names.retain(|_, of| *of != client);
+        namespaces.into_values().for_each(|number| self.close(number));
+    }
+
+    /// Ends the namespace of this number, which its client no longer knows.
+    fn close(&mut self, number: u32) {
+        self.end_epoch(number);
+        if let Some(of) = self.namespaces.get_mut(number as usize) {
+            of.connection = 0;
+            self.unused.push(number);
+        }
+    }
+
+    /// The blocks of the namespace's epoch are no longer valid. Returns their number.
+    fn end_epoch(&mut self, number: u32) -> usize {
+        let Some(of) = self.namespaces.get_mut(number as usize) else { return 0 };
+        of.notices.clear();
+        let blocks = std::mem::take(&mut of.blocks);
+        let count = blocks.len();
+        if count > 0 {
+            self.over.push_back((number, blocks.into_iter()));
+        }
+        count
+    }
+
+    /// Frees some blocks of epochs that are over, as each request does. Returns whether there are more.
+    pub fn free_some(&mut self) -> bool {
+        for _ in 0..FREED {
+            let Some((number, blocks)) = self.over.front_mut() else { return false };
+            let number = *number;
+            let Some((block, slot)) = blocks.next() else {
+                self.over.pop_front();
+                continue;
+            };
+            // The slot may have another block by now.
+            let has = self.contents.get(slot).is_some_and(|stored| (stored.namespace, stored.block) == (number, block));
+            if has && !self.is_valid(number, block, slot) {
+                self.vacate(slot);
+            }
+        }
+        true
+    }
+
+    fn is_valid(&self, namespace: u32, block: u64, slot: Slot) -> bool {
+        self.namespaces.get(namespace as usize).is_some_and(|of| of.blocks.get(&block) == Some(&slot))
+    }
+
+    /// `connection` is closed. The blocks of its namespaces wait for another connection of the same process, which may resume their epochs.
     pub fn disconnect(&mut self, connection: Connection) {
         let Some(state) = self.clients.get_mut(usize::from(connection.client)) else { return };
-        let mut gone = Vec::new();
-        state.namespaces.retain(|_, &mut number| {
-            let Some(of) = self.namespaces.get_mut(number as usize) else { return false };
-            if of.connection != connection.number {
-                return true;
-            }
-            of.connection = 0;
-            of.notices.clear();
-            gone.extend(of.blocks.drain().map(|(_, slot)| slot));
-            self.unused.push(number);
-            false
-        });
         state.connections = state.connections.saturating_sub(1);
-        if state.connections == 0 {
-            self.gone = self.gone.plus(state.counts);
-            *state = State::default();
-            self.names.retain(|_, client| *client != connection.client);
+        let numbers: Vec<u32> = state.namespaces.values().copied().collect();
+        for number in numbers {
+            if let Some(of) = self.namespaces.get_mut(number as usize)
+                && of.connection == connection.number
+            {
+                of.connection = 0;
+                self.close_empty(number);
+            }
         }
-        gone.into_iter().for_each(|slot| self.vacate(slot));
+        self.forget_empty(connection.client);
+    }
+
+    /// Ends the namespace of this number if it has neither a connection nor blocks.
+    fn close_empty(&mut self, number: u32) {
+        let Some(of) = self.namespaces.get(number as usize) else { return };
+        let client = of.client;
+        if of.connection == 0
+            && of.blocks.is_empty()
+            && let Some(state) = self.clients.get_mut(usize::from(client))
+        {
+            state.namespaces.retain(|_, of| *of != number);
+            self.close(number);
+        }
+    }
+
+    fn forget_empty(&mut self, client: Client) {
+        let is_empty = |state: &State| state.connections == 0 && state.namespaces.is_empty();
+        if self.clients.get(usize::from(client)).is_some_and(is_empty) {
+            self.forget(client);
+        }
     }
 
     /// Executes a request that came on `connection` at `now_us`, which does not go backwards. `contents` receives those of a block that
-    /// is found.
+    /// is found in memory.
     pub fn handle<'a>(
         &mut self,
         now_us: u64,
@@ -243,23 +385,62 @@ impl Store {
         cookie: u64,
         request: &Request<'_>,
         contents: &'a mut Vec<u8>,
-    ) -> Reply<'a> {
+    ) -> Handled<'a> {
         contents.clear();
-        let outcome = match *request {
-            Request::Open { name, epoch } => self.open(connection, name, epoch),
+        self.free_some();
+        let done = match *request {
+            Request::Open { name, epoch, resumes } => self.open(connection, name, epoch, resumes),
             Request::Retrieve { place, to, .. } => self.retrieve(now_us, connection, place, to, contents),
-            Request::Demote { place, to, age_us, sum, data, .. } => {
-                self.demote(now_us.saturating_sub(age_us), connection, place, to, sum, data)
+            Request::Demote { place, to, age_us, data, .. } => {
+                self.demote(now_us.saturating_sub(age_us), connection, place, to, data)
             }
             Request::Invalidate { place, count } => self.invalidate(connection, place, count),
         };
-        let result = match outcome {
-            Ok(Done::Opened(namespace)) => Result::Opened { namespace },
-            Ok(Done::Found(sum)) => Result::Found { sum, data: contents },
+        let namespace = request.namespace();
+        let result = match done {
+            Ok(Done::Filed(filed, keep)) => {
+                let namespace = namespace.unwrap_or_default();
+                return Handled::Fetch(Fetch { filed, connection, cookie, namespace, keep });
+            }
+            Ok(Done::Opened(namespace, resumed)) => Result::Opened { namespace, resumed },
+            Ok(Done::Found) => Result::Found { data: contents },
             Ok(Done::Missed) => Result::Missed,
             Ok(Done::Finished) => Result::Done,
             Err((refusal, text)) => Result::Refused { refusal, text },
         };
+        Handled::Reply(self.reply(now_us, connection, namespace, cookie, result))
+    }
+
+    /// The contents of a block were read from the file; none if they could not be read, or have another checksum. To be called for each
+    /// [`Fetch`], also when its connection has ended.
+    pub fn finish<'a>(&mut self, now_us: u64, fetch: &Fetch, data: Option<&'a [u8]>) -> Reply<'a> {
+        let Fetch { filed, connection, cookie, namespace, keep } = *fetch;
+        let slot = Slot(filed.place);
+        let is_there = self.contents.has(filed);
+        if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
+            state.counts.filed += 1;
+            state.counts.damaged += u64::from(is_there && data.is_none());
+        }
+        match data {
+            Some(data) if is_there && keep => self.contents.load(slot, data),
+            _ if is_there => self.drop_block(slot),
+            _ => {}
+        }
+        let result = match data.filter(|_| is_there) {
+            Some(data) => Result::Found { data },
+            None => Result::Missed,
+        };
+        self.reply(now_us, connection, Some(namespace), cookie, result)
+    }
+
+    fn reply<'a>(
+        &mut self,
+        now_us: u64,
+        connection: Connection,
+        namespace: Option<u32>,
+        cookie: u64,
+        result: Result<'a>,
+    ) -> Reply<'a> {
         let mut notices = Vec::new();
         if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
             let StoreCounts { found, missed, refused, .. } = &mut state.counts;
@@ -270,7 +451,7 @@ impl Store {
                 Result::Opened { .. } | Result::Done => {}
             }
         }
-        let of = request.namespace().and_then(|namespace| self.namespaces.get_mut(namespace as usize));
+        let of = namespace.and_then(|namespace| self.namespaces.get_mut(namespace as usize));
         if let Some(of) = of.filter(|of| of.connection == connection.number) {
             notices.extend(of.notices.drain(..of.notices.len().min(NOTICES_MAX)));
         }
@@ -284,49 +465,61 @@ impl Store {
         }
     }
 
-    fn open(&mut self, connection: Connection, name: &str, epoch: u64) -> Outcome {
+    fn open(&mut self, connection: Connection, name: &str, epoch: u64, resumes: u64) -> Attempt<Done> {
         let Connection { client, number, instance, .. } = connection;
+        let most = self.limits.namespaces_each as usize;
         let Some(state) = self.clients.get_mut(usize::from(client)) else {
             return Err((Refusal::Denied, "no such client"));
         };
-        let namespace = match state.namespaces.get(name) {
-            Some(&namespace) => namespace,
-            None if state.namespaces.len() as u64 >= self.limits.namespaces_each.into() => {
-                return Err((Refusal::Limit, "the client has too many namespaces"));
-            }
-            None => {
-                let new = Namespace {
-                    client,
-                    connection: 0,
-                    instance,
-                    epoch: 0,
-                    blocks: HashMap::new(),
-                    notices: VecDeque::new(),
-                };
-                let namespace = self.unused.pop().unwrap_or(self.namespaces.len() as u32);
-                state.namespaces.insert(name.into(), namespace);
-                match self.namespaces.get_mut(namespace as usize) {
-                    Some(unused) => *unused = new,
-                    None => self.namespaces.push(new),
-                }
-                namespace
-            }
-        };
+        if state.namespaces.len() >= most && !state.namespaces.contains_key(name) {
+            // One whose process may not return makes room.
+            let is_away = |of: &u32| self.namespaces.get(*of as usize).is_some_and(|of| of.connection == 0);
+            let away = state.namespaces.iter().find(|(_, of)| is_away(of)).map(|(name, of)| (name.clone(), *of));
+            let Some((away, of)) = away else { return Err((Refusal::Limit, "the client has too many namespaces")) };
+            state.namespaces.remove(&away);
+            self.close(of);
+        }
+        let namespace = self.namespace_of(client, name, instance);
         let Some(of) = self.namespaces.get_mut(namespace as usize) else {
             return Err((Refusal::Namespace, "no such namespace"));
         };
         if of.connection != 0 && of.instance != instance {
             return Err((Refusal::Taken, TAKEN));
         }
-        if epoch <= of.epoch {
+        let is_same = of.instance == instance;
+        if is_same && epoch <= of.epoch {
             return Err((Refusal::Epoch, "there was a higher epoch"));
         }
+        let resumed = is_same && resumes != 0 && of.epoch == resumes;
         (of.epoch, of.connection, of.instance) = (epoch, number, instance);
-        of.notices.clear();
-        let old: Vec<Slot> = of.blocks.drain().map(|(_, slot)| slot).collect();
-        state.counts.invalidated += old.len() as u64;
-        old.into_iter().for_each(|slot| self.vacate(slot));
-        Ok(Done::Opened(namespace))
+        if resumed {
+            of.notices.iter_mut().for_each(|notice| notice.epoch = epoch);
+        } else {
+            let gone = self.end_epoch(namespace) as u64;
+            if let Some(state) = self.clients.get_mut(usize::from(client)) {
+                state.counts.invalidated += gone;
+            }
+        }
+        Ok(Done::Opened(namespace, resumed))
+    }
+
+    /// The number of a client's namespace, which may be new.
+    fn namespace_of(&mut self, client: Client, name: &str, instance: u64) -> u32 {
+        let known = self.clients.get(usize::from(client)).and_then(|state| state.namespaces.get(name));
+        if let Some(&number) = known {
+            return number;
+        }
+        let new =
+            Namespace { client, connection: 0, instance, epoch: 0, blocks: HashMap::new(), notices: VecDeque::new() };
+        let number = self.unused.pop().unwrap_or(self.namespaces.len() as u32);
+        match self.namespaces.get_mut(number as usize) {
+            Some(unused) => *unused = new,
+            None => self.namespaces.push(new),
+        }
+        if let Some(state) = self.clients.get_mut(usize::from(client)) {
+            state.namespaces.insert(name.into(), number);
+        }
+        number
     }
 
     /// The namespace of a request, if it may use it.
@@ -348,23 +541,32 @@ impl Store {
         place: Place,
         to: crate::Level,
         contents: &mut Vec<u8>,
-    ) -> Outcome {
+    ) -> Attempt<Done> {
         let keep = to == Some(connection.level);
         let of = self.namespace(connection, place)?;
         let slot = if keep { of.blocks.get(&place.block).copied() } else { of.blocks.remove(&place.block) };
         let Some(slot) = slot else { return Ok(Done::Missed) };
-        let Some(Some(stored)) = self.slots.get(slot.index()) else { return Ok(Done::Missed) };
-        contents.extend_from_slice(&stored.data);
-        let sum = stored.sum;
+        let data = self.contents.get(slot).and_then(|stored| stored.data.as_ref());
+        let in_file = if data.is_none() { self.contents.filed(slot) } else { None };
+        contents.extend(data.into_iter().flat_map(|data| data.iter()));
         if keep {
             self.glru.retrieve(connection.client, slot, true, now_us.max(1));
-        } else {
-            self.vacate(slot);
         }
-        Ok(Done::Found(sum))
+        match in_file {
+            Some(filed) => {
+                // Until it is read, it has its slot, but nobody finds it any more.
+                if !keep {
+                    self.glru.remove(slot);
+                }
+                return Ok(Done::Filed(filed, keep));
+            }
+            None if keep => self.contents.touch(slot),
+            None => _ = self.vacate(slot),
+        }
+        Ok(Done::Found)
     }
 
-    fn demote(&mut self, last_us: u64, connection: Connection, place: Place, to: u8, sum: u64, data: &[u8]) -> Outcome {
+    fn demote(&mut self, last_us: u64, connection: Connection, place: Place, to: u8, data: &[u8]) -> Attempt<Done> {
         let Connection { client, level, .. } = connection;
         let Limits { blocks, block_bytes, blocks_each, .. } = self.limits;
         let known = self.namespace(connection, place)?.blocks.get(&place.block).copied();
@@ -375,13 +577,15 @@ impl Store {
         if known.is_none() && blocks_each < blocks && self.glru.share(client) >= blocks_each {
             return Err((Refusal::Limit, "the client has too many blocks"));
         }
-        let Some(slot) = known.or_else(|| self.free.pop()) else {
+        let in_memory = |slot: Slot| self.contents.get(slot).is_some_and(|stored| stored.data.is_some());
+        if !known.is_some_and(in_memory) && !self.contents.has_room() {
+            return Err((Refusal::Limit, "the file does not take blocks fast enough"));
+        }
+        let Some(slot) = known.or_else(|| self.contents.take_free()) else {
             return Err((Refusal::Limit, "there is no room"));
         };
         self.namespace(connection, place)?.blocks.insert(place.block, slot);
-        if let Some(stored) = self.slots.get_mut(slot.index()) {
-            *stored = Some(Stored { namespace: place.namespace, block: place.block, sum, data: data.into() });
-        }
+        self.contents.put(slot, place.namespace, place.block, data);
         if let Some(state) = self.clients.get_mut(usize::from(client)) {
             state.counts.demoted += 1;
         }
@@ -393,25 +597,39 @@ impl Store {
 
     /// The block of `slot` was replaced: its owner will be noticed.
     fn notice(&mut self, slot: Slot) {
-        let Some(stored) = self.slots.get_mut(slot.index()).and_then(Option::take) else { return };
-        self.free.push(slot);
-        let Some(of) = self.namespaces.get_mut(stored.namespace as usize) else { return };
-        of.blocks.remove(&stored.block);
+        let Some(Stored { namespace, block, .. }) = self.contents.vacate(slot) else { return };
+        let Some(of) = self.namespaces.get_mut(namespace as usize) else { return };
+        let client = of.client;
         // The slot can be used again before the client gets the notice.
         self.noticed.clear();
-        self.glru.take_notices(of.client, &mut self.noticed);
-        if let Some(state) = self.clients.get_mut(usize::from(of.client)) {
+        self.glru.take_notices(client, &mut self.noticed);
+        if let Some(state) = self.clients.get_mut(usize::from(client)) {
             state.counts.replaced += 1;
         }
-        if of.notices.len() >= WAITING_MAX {
-            of.notices.pop_front();
+        // A block of an epoch that is over is nothing to notice.
+        if let Entry::Occupied(valid) = of.blocks.entry(block)
+            && *valid.get() == slot
+        {
+            valid.remove();
+            if of.notices.len() >= WAITING_MAX {
+                of.notices.pop_front();
+            }
+            of.notices.push_back(Notice { namespace, epoch: of.epoch, block });
+            self.close_empty(namespace);
+            self.forget_empty(client);
         }
-        of.notices.push_back(Notice { namespace: stored.namespace, epoch: of.epoch, block: stored.block });
     }
 
-    fn invalidate(&mut self, connection: Connection, place: Place, count: u64) -> Outcome {
+    fn invalidate(&mut self, connection: Connection, place: Place, count: u64) -> Attempt<Done> {
         let of = self.namespace(connection, place)?;
         let range = place.block..place.block.saturating_add(count);
+        if range == (0..u64::MAX) {
+            let gone = self.end_epoch(place.namespace) as u64;
+            if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
+                state.counts.invalidated += gone;
+            }
+            return Ok(Done::Finished);
+        }
         let gone: Vec<Slot> = if count <= of.blocks.len() as u64 {
             range.filter_map(|block| of.blocks.remove(&block)).collect()
         } else {
@@ -420,20 +638,117 @@ impl Store {
         if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
             state.counts.invalidated += gone.len() as u64;
         }
-        gone.into_iter().for_each(|slot| self.vacate(slot));
+        gone.into_iter().for_each(|slot| _ = self.vacate(slot));
         Ok(Done::Finished)
     }
 
     /// Frees `slot`, whose block belongs to no namespace any more.
-    fn vacate(&mut self, slot: Slot) {
-        if let Some(stored) = self.slots.get_mut(slot.index()).filter(|stored| stored.is_some()) {
-            *stored = None;
-            self.glru.remove(slot);
-            self.free.push(slot);
+    fn vacate(&mut self, slot: Slot) -> Option<Stored> {
+        self.glru.remove(slot);
+        self.contents.vacate(slot)
+    }
+
+    /// Frees `slot`, whose block may be valid.
+    fn drop_block(&mut self, slot: Slot) {
+        let Some(Stored { namespace, block, .. }) = self.vacate(slot) else { return };
+        if let Some(of) = self.namespaces.get_mut(namespace as usize)
+            && let Entry::Occupied(valid) = of.blocks.entry(block)
+            && *valid.get() == slot
+        {
+            valid.remove();
         }
     }
 
-    /// Each client that is connected.
+    /// Whether blocks are to be written to the file: see [`Store::cold`].
+    pub fn is_crowded(&self) -> bool {
+        self.contents.is_crowded()
+    }
+
+    /// At most `most` blocks to be written to the file, each at its place, so that there is room in memory. [`Store::note_filed`] or [`Store::evict`]
+    /// follows for each, before the next call.
+    pub fn cold(&mut self, most: usize) -> Vec<Cold> {
+        self.contents.cold(most)
+    }
+
+    /// At most `most` blocks that the file does not have, those that were used last first; to be written before the end.
+    pub fn unfiled(&self, most: usize) -> Vec<Cold> {
+        self.contents.unfiled(most)
+    }
+
+    /// The file has the block, with this checksum.
+    pub fn note_filed(&mut self, cold: &Cold, sum: NonZeroU64) {
+        self.contents.note_filed(cold, sum);
+    }
+
+    /// The file does not take the block: it leaves the store.
+    pub fn evict(&mut self, cold: &Cold) {
+        if let Some(slot) = self.contents.slot_of(cold) {
+            self.glru.remove(slot);
+            self.notice(slot);
+        }
+    }
+
+    /// The namespaces with blocks, for the next start.
+    pub fn kept(&self) -> Vec<Kept> {
+        let names = self.names.iter().filter_map(|(client, at)| Some((client, self.clients.get(usize::from(*at))?)));
+        let all = names
+            .flat_map(|(client, state)| state.namespaces.iter().map(move |(name, number)| (client, name, *number)));
+        let kept = all.filter_map(|(client, name, number)| {
+            let Namespace { instance, epoch, .. } = self.namespaces.get(number as usize)?;
+            let (client, name) = (client.to_string(), name.to_string());
+            Some(Kept { number, client, name, instance: *instance, epoch: *epoch })
+        });
+        kept.collect()
+    }
+
+    /// The blocks of these in the file, the one whose last use is longest ago first.
+    pub fn kept_blocks(&self) -> Vec<KeptBlock> {
+        let valid = (0..)
+            .zip(&self.namespaces)
+            .flat_map(|(number, of)| of.blocks.iter().map(move |(&block, &slot)| (number, block, slot)));
+        let mut kept: Vec<(u64, KeptBlock)> = valid
+            .filter_map(|(namespace, block, slot)| {
+                let Filed { place, sum, .. } = self.contents.filed(slot)?;
+                Some((self.glru.last(slot), KeptBlock { namespace, block, place, sum }))
+            })
+            .collect();
+        kept.sort_unstable_by_key(|(last, block)| (*last, block.place));
+        kept.into_iter().map(|(_, block)| block).collect()
+    }
+
+    /// Adds a namespace of an earlier run, before any client connects. Its blocks wait for a connection that resumes its epoch. Returns its number now.
+    pub fn restore(&mut self, kept: &Kept) -> std::result::Result<u32, Rejected> {
+        let Kept { client, name, instance, epoch, .. } = kept;
+        let client = self.client(client)?;
+        let number = self.namespace_of(client, name, *instance);
+        if let Some(of) = self.namespaces.get_mut(number as usize) {
+            of.epoch = *epoch;
+        }
+        Ok(number)
+    }
+
+    /// Adds blocks of namespaces that were restored, the one whose last use is longest ago first. Returns how many could be added. After the last ones,
+    /// [`Store::restored`] follows.
+    pub fn restore_blocks(&mut self, blocks: impl IntoIterator<Item = KeptBlock>) -> u64 {
+        let mut restored = 0;
+        for KeptBlock { namespace, block, place, sum } in blocks {
+            let Some(of) = self.namespaces.get_mut(namespace as usize) else { continue };
+            let Entry::Vacant(new) = of.blocks.entry(block) else { continue };
+            if self.glru.free() > 0 && self.contents.restore(place, namespace, block, sum) {
+                new.insert(Slot(place));
+                self.glru.demote(of.client, Slot(place), 1);
+                restored += 1;
+            }
+        }
+        restored
+    }
+
+    /// All blocks of an earlier run are there.
+    pub fn restored(&mut self) {
+        self.contents.restored();
+    }
+
+    /// Each client that is connected, or was and has blocks.
     pub fn clients(&self) -> impl Iterator<Item = ClientState<'_>> {
         self.names.iter().filter_map(|(name, &client)| {
             let &State { connections, counts, .. } = self.clients.get(usize::from(client))?;
@@ -456,18 +771,15 @@ impl Store {
     /// # Panics
     /// If one is broken.
     pub fn check(&self) {
-        let mut cached = 0;
+        let mut valid = 0;
         for (number, of) in (0..).zip(&self.namespaces) {
             for (&block, &slot) in &of.blocks {
-                let stored = self.slots.get(slot.index()).and_then(Option::as_ref);
-                let is_it = stored.is_some_and(|stored| (stored.namespace, stored.block) == (number, block));
+                let is_it = self.contents.get(slot).is_some_and(|at| (at.namespace, at.block) == (number, block));
                 assert!(is_it && self.glru.owner(slot) == Some(of.client), "a block is not where it should be");
-                cached += 1;
+                valid += 1;
             }
         }
-        let stored = self.slots.iter().flatten().count();
-        assert_eq!((stored, self.free.len()), (cached, self.slots.len() - cached), "slots are lost");
-        assert!(cached <= self.limits.blocks as usize, "there are too many blocks");
+        assert!(valid <= self.contents.check().min(self.limits.blocks as usize), "there are too many blocks");
         self.glru.check(&[]);
     }
 }

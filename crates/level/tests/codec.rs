@@ -18,14 +18,14 @@ fn place() -> impl Strategy<Value = Place> {
 /// A request with data and texts that outlive it.
 fn request<'a>(name: &'a str, data: &'a [u8]) -> impl Strategy<Value = Request<'a>> {
     prop_oneof![
-        any::<u64>().prop_map(move |epoch| Request::Open { name, epoch }),
+        any::<(u64, u64)>().prop_map(move |(epoch, resumes)| Request::Open { name, epoch, resumes }),
         (place(), level(), level()).prop_map(|(place, one, other)| {
             let below = |level: Option<u8>| level.unwrap_or(u8::MAX);
             let (from, to) = if below(one) >= below(other) { (one, other) } else { (other, one) };
             Request::Retrieve { place, from, to }
         }),
-        (place(), 0..7u8, 1..8u8, any::<(u64, u64)>()).prop_map(move |(place, from, step, (age_us, sum))| {
-            Request::Demote { place, from, to: (from + step).min(7), age_us, sum, data }
+        (place(), 0..7u8, 1..8u8, any::<u64>()).prop_map(move |(place, from, step, age_us)| {
+            Request::Demote { place, from, to: (from + step).min(7), age_us, data }
         }),
         (place(), any::<u64>())
             .prop_map(|(place, count)| Request::Invalidate { place, count: count.min(u64::MAX - place.block) }),
@@ -36,8 +36,8 @@ fn reply<'a>(text: &'a str, data: &'a [u8]) -> impl Strategy<Value = Reply<'a>> 
     let refusals =
         [Refusal::Epoch, Refusal::Namespace, Refusal::Limit, Refusal::Denied, Refusal::Ending, Refusal::Taken];
     let result = prop_oneof![
-        any::<u32>().prop_map(|namespace| Result::Opened { namespace }),
-        any::<u64>().prop_map(move |sum| Result::Found { sum, data }),
+        any::<(u32, bool)>().prop_map(|(namespace, resumed)| Result::Opened { namespace, resumed }),
+        Just(Result::Found { data }),
         Just(Result::Missed),
         Just(Result::Done),
         (0..refusals.len()).prop_map(move |at| Result::Refused { refusal: refusals[at], text }),
@@ -112,9 +112,9 @@ proptest! {
         hello.encode(&mut bytes);
         incomplete(&bytes, |bytes| Hello::decode(bytes).map(missing));
         prop_assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(hello, bytes.len())));
-        prop_assert_eq!(hello.version().ok(), (versions.0 <= 1 && versions.1 >= 1).then_some(1));
+        prop_assert_eq!(hello.version().ok(), (versions.0 <= 2 && versions.1 >= 2).then_some(2));
         bytes.clear();
-        let welcome = Welcome { version: 1, requests, blocks, instance };
+        let welcome = Welcome { version: 2, requests, blocks, instance };
         welcome.encode(&mut bytes);
         incomplete(&bytes, |bytes| Welcome::decode(bytes).map(missing));
         prop_assert_eq!(Welcome::decode(&bytes), Ok(Decoded::Whole(welcome, bytes.len())));
@@ -169,19 +169,19 @@ fn limits() {
     let data = vec![7; BLOCK_MAX + 1];
     let name = "é".repeat(NAME_MAX);
     let mut bytes = Vec::new();
-    Request::Demote { place, from: 0, to: 1, age_us: 0, sum: 0, data: &data }.encode(1, &mut bytes);
+    Request::Demote { place, from: 0, to: 1, age_us: 0, data: &data }.encode(1, &mut bytes);
     let Ok(Decoded::Whole((_, Request::Demote { data: kept, .. }), length)) = Request::decode(&bytes) else {
         panic!("a Demote")
     };
     assert!(kept.len() == BLOCK_MAX && length <= MESSAGE_MAX);
     bytes.clear();
-    Request::Open { name: &name, epoch: 1 }.encode(1, &mut bytes);
+    Request::Open { name: &name, epoch: 1, resumes: 0 }.encode(1, &mut bytes);
     assert!(
         matches!(Request::decode(&bytes), Ok(Decoded::Whole((_, Request::Open { name, .. }), _)) if name.len() == NAME_MAX)
     );
     bytes.clear();
     let notices = vec![Notice { namespace: 0, epoch: 0, block: 0 }; NOTICES_MAX + 1];
-    let found = Result::Found { sum: 0, data: &data };
+    let found = Result::Found { data: &data };
     Reply { cookie: 1, result: found, free: 0, oldest_us: None, notices }.encode(&mut bytes);
     let Ok(Decoded::Whole(reply, length)) = Reply::decode(&bytes) else { panic!("a reply") };
     assert!(reply.notices.len() == NOTICES_MAX && length == MESSAGE_MAX);
@@ -211,14 +211,14 @@ fn violations() {
     assert!(says(36, 1).contains("the length of a request is 1: 0"), "{}", says(36, 1));
     // Long before the data is there.
     bytes.clear();
-    Request::Demote { place, from: 0, to: 1, age_us: 0, sum: 0, data: &[1] }.encode(1, &mut bytes);
+    Request::Demote { place, from: 0, to: 1, age_us: 0, data: &[1] }.encode(1, &mut bytes);
     bytes[38] = 2;
     assert!(matches!(Request::decode(&bytes), Err(Violation::Field { field: "the length of a request", .. })));
     assert_eq!(Hello::decode(b"GET / HTTP/1.1\r\n").unwrap_err(), Violation::Magic(u64::from_le_bytes(*b"GET / HT")));
     assert!(Hello::decode(b"N").is_ok_and(|decoded| matches!(decoded, Decoded::Need(_))));
-    let newer = Hello { versions: (2, 3), block_bytes: 4096, level: 1, instance: 3, name: "" };
+    let newer = Hello { versions: (3, 4), block_bytes: 4096, level: 1, instance: 3, name: "" };
     assert_eq!(
         newer.version().unwrap_err().to_string(),
-        "the other side speaks versions 2 to 3; this one speaks 1 to 1"
+        "the other side speaks versions 3 to 4; this one speaks 2 to 2"
     );
 }

@@ -1,18 +1,24 @@
-//! The server's state against a model of every block: clients write, connections break, and what was sent on them arrives late.
+//! The server's state against a model of every block: clients write, connections break, what was sent on them arrives late, epochs are resumed, and the
+//! file that has some of the blocks answers late, or something else.
 
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
 
-use nigh_level::{Connection, Decoded, Hello, Limits, Place, Refusal, Rejected, Reply, Request, Result, Store};
+use nigh_level::{
+    Cold, Connection, Decoded, Fetch, Handled, Hello, KeptBlock, Limits, Place, Refusal, Rejected, Reply, Request,
+    Result, Store,
+};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
 const BLOCK_BYTES: u32 = 16;
 const BLOCKS: u64 = 24;
 const LEVEL: u8 = 1;
-const LIMITS: Limits = Limits { blocks: 20, block_bytes: BLOCK_BYTES, clients: 3, blocks_each: 15, namespaces_each: 2 };
+const LIMITS: Limits =
+    Limits { blocks: 20, memory_blocks: 20, block_bytes: BLOCK_BYTES, clients: 3, blocks_each: 15, namespaces_each: 2 };
 
 fn hello() -> Hello<'static> {
-    Hello { versions: (1, 1), block_bytes: BLOCK_BYTES, level: LEVEL, instance: 1, name: "" }
+    Hello { versions: (2, 2), block_bytes: BLOCK_BYTES, level: LEVEL, instance: 1, name: "" }
 }
 
 fn contents(client: usize, block: u64, version: u64) -> Vec<u8> {
@@ -50,6 +56,14 @@ enum Step {
     Break,
     /// Something arrives that was sent on a broken connection.
     Late(usize),
+    /// Blocks are written to the file: some of them, and perhaps in vain.
+    File(usize, bool),
+    /// A block is there that was to be read from the file.
+    Finish(usize),
+    /// The file has something else at a place.
+    Damage(u32),
+    /// The server ends, and another one begins with what the first one kept.
+    Restart,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -59,27 +73,74 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..BLOCKS, 1..4u64).prop_map(|(block, count)| Step::Write(block, count)),
         1 => (0..BLOCKS, Just(BLOCKS)).prop_map(|(block, count)| Step::Write(block, count)),
         30 => (1..5usize).prop_map(Step::Arrive),
-        1 => Just(Step::Break),
+        2 => Just(Step::Break),
         4 => (0..9usize).prop_map(Step::Late),
+        12 => (1..9usize, prop::bool::weighted(0.1)).prop_map(|(most, fails)| Step::File(most, fails)),
+        4 => (0..99usize).prop_map(Step::Finish),
+        1 => (0..20u32).prop_map(Step::Damage),
+        1 => Just(Step::Restart),
     ]
 }
 
-/// What the server makes of a message.
-fn execute(store: &mut Store, now_us: u64, connection: Connection, sent: &Sent) -> (Option<(u64, u64, Vec<u8>)>, bool) {
-    let Ok(Decoded::Whole((cookie, request), length)) = Request::decode(&sent.bytes) else { panic!("a request") };
-    assert_eq!(length, sent.bytes.len());
-    let mut data = Vec::new();
-    let reply = store.handle(now_us, connection, cookie, &request, &mut data);
+/// What a Retrieve of `block` returned.
+struct Found {
+    block: u64,
+    data: Vec<u8>,
+}
+
+/// A block that is being read from the file.
+struct Reading {
+    fetch: Fetch,
+    client: usize,
+    connection: Connection,
+    acknowledged: u64,
+    block: u64,
+    /// What was read, if it was read at once and not just before it is there.
+    early: Option<Option<Vec<u8>>>,
+}
+
+fn received(reply: Reply<'_>, cookie: u64, block: u64) -> (Option<Found>, bool) {
     let mut bytes = Vec::new();
     reply.encode(&mut bytes);
     let Ok(Decoded::Whole(reply, _)) = Reply::decode(&bytes) else { panic!("a reply") };
     assert_eq!(reply.cookie, cookie);
     let refused = matches!(reply.result, Result::Refused { refusal: Refusal::Epoch | Refusal::Namespace, .. });
-    let found = match (reply.result, request) {
-        (Result::Found { sum, data }, Request::Retrieve { place, .. }) => Some((place.block, sum, data.to_vec())),
+    let found = match reply.result {
+        Result::Found { data } => Some(Found { block, data: data.to_vec() }),
         _ => None,
     };
     (found, refused)
+}
+
+/// A checksum that many blocks share, and that shows damage.
+fn sum(data: &[u8]) -> NonZeroU64 {
+    NonZeroU64::new(u64::from(data[0] & 1) + 1).unwrap()
+}
+
+/// The reply to a request that needs nothing of the file.
+fn reply(handled: Handled<'_>) -> Reply<'_> {
+    match handled {
+        Handled::Reply(reply) => reply,
+        Handled::Fetch(fetch) => panic!("{fetch:?}"),
+    }
+}
+
+/// The file, by place.
+type File = HashMap<u32, Vec<u8>>;
+
+fn read(file: &File, fetch: &Fetch) -> Option<Vec<u8>> {
+    file.get(&fetch.filed.place).filter(|data| sum(data) == fetch.filed.sum).cloned()
+}
+
+fn write(store: &mut Store, file: &mut File, cold: &[Cold], fails: bool) {
+    for cold in cold {
+        if fails {
+            store.evict(cold);
+        } else {
+            file.insert(cold.place, cold.data.to_vec());
+            store.note_filed(cold, sum(&cold.data));
+        }
+    }
 }
 
 impl Client {
@@ -101,14 +162,42 @@ impl Client {
 
     /// A new epoch on the present connection. All writes before it are acknowledged: nothing older can be returned.
     fn open(&mut self, store: &mut Store) {
+        self.begin(store, 0);
+        self.acknowledged = self.versions.clone();
+    }
+
+    /// Opens the namespace on the present connection. Returns whether the epoch `resumes` goes on.
+    fn begin(&mut self, store: &mut Store, resumes: u64) -> bool {
         self.epoch += 1;
         let mut data = Vec::new();
-        let request = Request::Open { name: "disk", epoch: self.epoch };
-        match store.handle(0, self.connection, 0, &request, &mut data).result {
-            Result::Opened { namespace } => self.namespace = namespace,
+        let request = Request::Open { name: "disk", epoch: self.epoch, resumes };
+        match store.handle(0, self.connection, 0, &request, &mut data) {
+            Handled::Reply(Reply { result: Result::Opened { namespace, resumed }, .. }) => {
+                self.namespace = namespace;
+                resumed
+            }
             other => panic!("{other:?}"),
         }
-        self.acknowledged = self.versions.clone();
+    }
+
+    /// Connects again. The changes that were not invalidated in the epoch before are, if it goes on.
+    fn resume(&mut self, store: &mut Store, late: &mut Vec<(Connection, Sent)>) -> bool {
+        let old = self.connection;
+        self.connection = store.connect(&hello(), &self.number.to_string()).unwrap();
+        let resumed = self.begin(store, self.epoch);
+        for sent in std::mem::take(&mut self.sent) {
+            if let Ok(Decoded::Whole((_, Request::Invalidate { place, count }), _)) = Request::decode(&sent.bytes)
+                && resumed
+            {
+                let place = Place { namespace: self.namespace, epoch: self.epoch, block: place.block };
+                self.send(&Request::Invalidate { place, count }, place.block);
+            }
+            late.push((old, sent));
+        }
+        if !resumed {
+            self.acknowledged = self.versions.clone();
+        }
+        resumed
     }
 
     fn version(&self, block: u64) -> u64 {
@@ -127,10 +216,25 @@ impl Client {
 struct Seen {
     found: u64,
     refused: u64,
+    resumed: u64,
+    filed: u64,
+    damaged: u64,
+    kept: u64,
 }
 
-fn run(steps: &[(usize, Step)]) -> Seen {
-    let mut store = Store::new(LIMITS);
+impl Seen {
+    fn check(&mut self, client: &Client, acknowledged: u64, Found { block, data }: &Found) {
+        self.found += 1;
+        let known: Vec<Vec<u8>> =
+            (acknowledged..=client.version(*block)).map(|version| contents(client.number, *block, version)).collect();
+        assert!(known.contains(data), "stale or foreign contents of block {block}: {data:?}");
+    }
+}
+
+fn run(limits: Limits, steps: &[(usize, Step)]) -> Seen {
+    let mut store = Store::new(limits);
+    let mut file = File::new();
+    let mut reading: Vec<Reading> = Vec::new();
     let mut clients: Vec<Client> = (0..3).map(|number| Client::new(number, &mut store)).collect();
     let mut late: Vec<(Connection, Sent)> = Vec::new();
     let mut seen = Seen::default();
@@ -141,10 +245,7 @@ fn run(steps: &[(usize, Step)]) -> Seen {
             Step::Demote(block) => {
                 let data = contents(client.number, block, client.version(block));
                 let place = place(block, client);
-                client.send(
-                    &Request::Demote { place, from: 0, to: LEVEL, age_us: block, sum: block, data: &data },
-                    block,
-                );
+                client.send(&Request::Demote { place, from: 0, to: LEVEL, age_us: block, data: &data }, block);
             }
             Step::Retrieve(block, keep) => {
                 let to = Some(if keep { LEVEL } else { 0 });
@@ -162,15 +263,29 @@ fn run(steps: &[(usize, Step)]) -> Seen {
             Step::Arrive(count) => {
                 for _ in 0..count {
                     let Some(sent) = client.sent.pop_front() else { break };
-                    let (found, refused) = execute(&mut store, now_us, client.connection, &sent);
-                    assert!(!refused, "a request of the present epoch");
-                    if let Some((block, sum, data)) = found {
-                        seen.found += 1;
-                        assert_eq!(sum, block);
-                        let known: Vec<Vec<u8>> = (sent.acknowledged..=client.version(block))
-                            .map(|version| contents(client.number, block, version))
-                            .collect();
-                        assert!(known.contains(&data), "stale or foreign contents of block {block}: {data:?}");
+                    let Ok(Decoded::Whole((cookie, request), length)) = Request::decode(&sent.bytes) else {
+                        panic!("a request")
+                    };
+                    assert_eq!(length, sent.bytes.len());
+                    let block = if let Request::Retrieve { place, .. } = request { place.block } else { 0 };
+                    let mut data = Vec::new();
+                    match store.handle(now_us, client.connection, cookie, &request, &mut data) {
+                        Handled::Reply(reply) => {
+                            let (found, refused) = received(reply, cookie, block);
+                            assert!(!refused, "a request of the present epoch");
+                            found.iter().for_each(|found| seen.check(client, sent.acknowledged, found));
+                        }
+                        Handled::Fetch(fetch) => {
+                            seen.filed += 1;
+                            reading.push(Reading {
+                                fetch,
+                                client: *number,
+                                connection: client.connection,
+                                acknowledged: sent.acknowledged,
+                                block,
+                                early: (now_us % 2 == 0).then(|| read(&file, &fetch)),
+                            });
+                        }
                     }
                     if let Ok(Decoded::Whole((_, Request::Invalidate { place, count }), _)) =
                         Request::decode(&sent.bytes)
@@ -196,22 +311,76 @@ fn run(steps: &[(usize, Step)]) -> Seen {
                 }
             }
             Step::Break => {
-                late.extend(client.sent.drain(..).map(|sent| (client.connection, sent)));
                 // The server notices the end of the old connection before or after the new one begins.
                 let old = client.connection;
                 if now_us % 2 == 0 {
                     store.disconnect(old);
                 }
-                client.connection = store.connect(&hello(), &client.number.to_string()).unwrap();
-                client.open(&mut store);
+                if now_us % 3 == 0 {
+                    late.extend(client.sent.drain(..).map(|sent| (old, sent)));
+                    client.connection = store.connect(&hello(), &client.number.to_string()).unwrap();
+                    client.open(&mut store);
+                } else {
+                    seen.resumed += u64::from(client.resume(&mut store, &mut late));
+                }
                 if now_us % 2 != 0 {
                     store.disconnect(old);
+                }
+            }
+            Step::File(most, fails) => {
+                let cold = store.cold(most);
+                write(&mut store, &mut file, &cold, fails);
+            }
+            Step::Finish(at) if reading.is_empty() => _ = at,
+            Step::Finish(at) => {
+                let Reading { fetch, client, connection, acknowledged, block, early } =
+                    reading.remove(at % reading.len());
+                let data = early.unwrap_or_else(|| read(&file, &fetch));
+                let reply = store.finish(now_us, &fetch, data.as_deref());
+                let cookie = reply.cookie;
+                let (found, _) = received(reply, cookie, block);
+                let client = &clients[client];
+                // On a connection that has ended, nobody receives it.
+                if connection == client.connection {
+                    found.iter().for_each(|found| seen.check(client, acknowledged, found));
+                }
+            }
+            Step::Damage(place) => {
+                if let Some(data) = file.get_mut(&place) {
+                    data[0] ^= 1;
+                }
+            }
+            Step::Restart => {
+                // What was to be read is not.
+                reading.clear();
+                let most = now_us as usize % 9;
+                let unfiled = store.unfiled(most);
+                write(&mut store, &mut file, &unfiled, false);
+                let (kept, blocks) = (store.kept(), store.kept_blocks());
+                seen.damaged += store.counts().damaged;
+                store = Store::new(limits);
+                let numbers: HashMap<u32, u32> =
+                    kept.iter().map(|kept| (kept.number, store.restore(kept).unwrap())).collect();
+                let blocks = blocks.into_iter().map(|kept| KeptBlock { namespace: numbers[&kept.namespace], ..kept });
+                seen.kept += store.restore_blocks(blocks.filter(|_| limits.memory_blocks < limits.blocks));
+                store.restored();
+                // What arrives late was sent to the server before.
+                late.clear();
+                for client in &mut clients {
+                    client.resume(&mut store, &mut Vec::new());
                 }
             }
             Step::Late(at) => {
                 if !late.is_empty() {
                     let (connection, sent) = late.remove(at % late.len());
-                    let (found, refused) = execute(&mut store, now_us, connection, &sent);
+                    let Ok(Decoded::Whole((cookie, request), _)) = Request::decode(&sent.bytes) else {
+                        panic!("a request")
+                    };
+                    let mut data = Vec::new();
+                    let Handled::Reply(reply) = store.handle(now_us, connection, cookie, &request, &mut data) else {
+                        panic!("a request of an old connection is done")
+                    };
+                    let (found, refused) = received(reply, cookie, 0);
                     assert!(found.is_none() && refused, "a request of an old connection");
                     seen.refused += 1;
                 }
@@ -219,13 +388,17 @@ fn run(steps: &[(usize, Step)]) -> Seen {
         }
         store.check();
     }
+    seen.damaged += store.counts().damaged;
     seen
 }
 
+/// Most blocks are in the file.
+const WITH_FILE: Limits = Limits { blocks: 10, memory_blocks: 3, blocks_each: 10, ..LIMITS };
+
 proptest! {
     #[test]
-    fn nothing_stale_is_returned(steps in prop::collection::vec((0..3usize, step()), 0..400)) {
-        run(&steps);
+    fn nothing_stale_is_returned(steps in prop::collection::vec((0..3usize, step()), 0..400), has_file: bool) {
+        run(if has_file { WITH_FILE } else { LIMITS }, &steps);
     }
 }
 
@@ -233,9 +406,14 @@ proptest! {
 #[test]
 fn blocks_are_found_and_late_requests_refused() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let steps = prop::collection::vec((0..3usize, step()), 4000).new_tree(&mut runner).unwrap().current();
-    let Seen { found, refused } = run(&steps);
-    assert!(found > 200 && refused > 100, "{found} found, {refused} refused");
+    let steps = prop::collection::vec((0..3usize, step()), 12_000).new_tree(&mut runner).unwrap().current();
+    let Seen { found, refused, resumed, .. } = run(LIMITS, &steps);
+    assert!(found > 200 && refused > 50 && resumed > 10, "{found} found, {refused} refused, {resumed} resumed");
+    let Seen { found, filed, damaged, kept, .. } = run(WITH_FILE, &steps);
+    assert!(
+        found > 100 && filed > 100 && damaged > 1 && kept > 20,
+        "{found} found, {filed} in the file, {damaged} damaged, {kept} after restarts"
+    );
 }
 
 #[test]
@@ -245,11 +423,16 @@ fn limits_hold() {
     assert_eq!(store.connect(&other, "a").unwrap_err(), Rejected::BlockBytes { has: 16, given: 4096 });
     let connection = store.connect(&hello(), "a").unwrap();
     let mut data = Vec::new();
-    let mut open = |store: &mut Store, name: &str, epoch: u64| match store
-        .handle(1, connection, 7, &Request::Open { name, epoch }, &mut data)
-        .result
+    let mut open = |store: &mut Store, name: &str, epoch: u64| match reply(store.handle(
+        1,
+        connection,
+        7,
+        &Request::Open { name, epoch, resumes: 0 },
+        &mut data,
+    ))
+    .result
     {
-        Result::Opened { namespace } => Ok(namespace),
+        Result::Opened { namespace, .. } => Ok(namespace),
         Result::Refused { refusal, .. } => Err(refusal),
         other => panic!("{other:?}"),
     };
@@ -260,9 +443,9 @@ fn limits_hold() {
     let mut refused = 0;
     for block in 0..LIMITS.blocks_each as u64 + 3 {
         let data = contents(0, block, 0);
-        let request = Request::Demote { place: place(block), from: 0, to: LEVEL, age_us: 0, sum: 0, data: &data };
+        let request = Request::Demote { place: place(block), from: 0, to: LEVEL, age_us: 0, data: &data };
         let mut buffer = Vec::new();
-        let reply = store.handle(block + 2, connection, 0, &request, &mut buffer);
+        let reply = reply(store.handle(block + 2, connection, 0, &request, &mut buffer));
         refused += u32::from(matches!(reply.result, Result::Refused { refusal: Refusal::Limit, .. }));
     }
     assert_eq!(refused, 3, "a client has a limit");
@@ -275,35 +458,86 @@ fn limits_hold() {
     };
     assert_eq!(a(&store), (15, 5, 15, 2));
     store.disconnect(connection);
-    assert_eq!(a(&store), (15, 5, 0, 1), "its blocks are gone, and the client has another connection");
+    assert_eq!(a(&store), (15, 5, 15, 1), "its blocks wait, and the client has another connection");
     let other = store.connect(&hello(), "a").unwrap();
-    let opened = store.handle(1, other, 0, &Request::Open { name: "z", epoch: 1 }, &mut data).result;
-    assert!(
-        matches!(opened, Result::Opened { .. }),
-        "the namespaces of the closed connection do not count: {opened:?}"
-    );
+    let opened = reply(store.handle(1, other, 0, &Request::Open { name: "z", epoch: 1, resumes: 0 }, &mut data)).result;
+    assert!(matches!(opened, Result::Opened { .. }), "a namespace without blocks ends with its connection: {opened:?}");
+    let request = Request::Open { name: "w", epoch: 1, resumes: 0 };
+    let opened = reply(store.handle(1, other, 0, &request, &mut data)).result;
+    assert!(matches!(opened, Result::Opened { .. }), "one without a connection makes room: {opened:?}");
+    assert_eq!(a(&store).2, 15, "its blocks are freed step by step");
+    let request = Request::Open { name: "v", epoch: 1, resumes: 0 };
+    let refused = reply(store.handle(1, other, 0, &request, &mut data)).result;
+    assert!(matches!(refused, Result::Refused { refusal: Refusal::Limit, .. }), "{refused:?}");
+    assert_eq!(a(&store).2, 0);
+    store.check();
 }
 
+/// Blocks of clients that are away stay until their room or their names are needed.
 #[test]
-fn a_client_without_connections_is_forgotten() {
+fn a_client_that_is_away_is_forgotten_in_the_end() {
     let mut store = Store::new(LIMITS);
     let mut data = Vec::new();
+    let mut open = |store: &mut Store, connection: Connection, name: &str, resumes: u64| {
+        let request = Request::Open { name, epoch: resumes + 1, resumes };
+        match reply(store.handle(1, connection, 0, &request, &mut data)).result {
+            Result::Opened { namespace, resumed } => (namespace, resumed),
+            other => panic!("{other:?}"),
+        }
+    };
     for round in 0..100 {
         let connection = store.connect(&hello(), &round.to_string()).unwrap();
         for name in ["x", "y"] {
-            let result = store.handle(1, connection, 0, &Request::Open { name, epoch: 1 }, &mut data).result;
-            let Result::Opened { namespace } = result else { panic!("{result:?}") };
-            assert!(namespace < 2, "numbers are used again");
+            let (namespace, resumed) = open(&mut store, connection, name, 0);
+            assert!(namespace < 8 && !resumed, "numbers are used again");
             let place = Place { namespace, epoch: 1, block: 3 };
             let contents = contents(0, 3, 0);
-            let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, sum: 0, data: &contents };
-            assert_eq!(store.handle(1, connection, 0, &request, &mut data).result, Result::Done);
+            let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, data: &contents };
+            assert_eq!(reply(store.handle(1, connection, 0, &request, &mut Vec::new())).result, Result::Done);
         }
         store.disconnect(connection);
         store.check();
-        assert_eq!(store.clients().count(), 0);
+        assert_eq!(store.clients().count(), (round + 1).min(3));
     }
     assert_eq!(store.counts().demoted, 200, "what they did is not");
+    for (client, is_known) in [("99", true), ("98", true), ("96", false)] {
+        let connection = store.connect(&hello(), client).unwrap();
+        assert_eq!(open(&mut store, connection, "x", 1).1, is_known, "{client}");
+    }
+    assert_eq!(store.connect(&hello(), "d").unwrap_err(), Rejected::Clients(3));
+}
+
+/// A place is written again while it is read.
+#[test]
+fn what_is_read_of_another_block_is_not_returned() {
+    let mut store = Store::new(WITH_FILE);
+    let connection = store.connect(&hello(), "a").unwrap();
+    let request = Request::Open { name: "x", epoch: 1, resumes: 0 };
+    assert!(matches!(store.handle(1, connection, 0, &request, &mut Vec::new()), Handled::Reply(_)));
+    let place = |block| Place { namespace: 0, epoch: 1, block };
+    let mut file = File::new();
+    let mut demote = |store: &mut Store, block| {
+        let data = contents(0, block, 0);
+        let request = Request::Demote { place: place(block), from: 0, to: LEVEL, age_us: 0, data: &data };
+        assert_eq!(reply(store.handle(2, connection, 0, &request, &mut Vec::new())).result, Result::Done);
+        let cold = store.cold(9);
+        write(store, &mut file, &cold, false);
+        cold.first().map(|cold| cold.place)
+    };
+    assert_eq!([demote(&mut store, 0), demote(&mut store, 1), demote(&mut store, 2)], [None, None, Some(0)]);
+    let retrieve = Request::Retrieve { place: place(0), from: Some(LEVEL), to: Some(LEVEL) };
+    let Handled::Fetch(fetch) = store.handle(3, connection, 9, &retrieve, &mut Vec::new()) else { panic!("a fetch") };
+    let invalidate = Request::Invalidate { place: place(0), count: 1 };
+    assert_eq!(reply(store.handle(4, connection, 0, &invalidate, &mut Vec::new())).result, Result::Done);
+    assert_eq!([demote(&mut store, 3), demote(&mut store, 4), demote(&mut store, 5)], [Some(1), Some(2), Some(0)]);
+    let other = contents(0, 3, 0);
+    assert_eq!((&file[&0], sum(&other)), (&other, fetch.filed.sum), "the checksum does not tell");
+    assert_eq!(store.finish(5, &fetch, Some(&other)).result, Result::Missed);
+    store.check();
+    let retrieve = Request::Retrieve { place: place(3), from: Some(LEVEL), to: Some(0) };
+    let Handled::Fetch(fetch) = store.handle(6, connection, 9, &retrieve, &mut Vec::new()) else { panic!("a fetch") };
+    assert_eq!(store.finish(7, &fetch, Some(&other)).result, Result::Found { data: &other });
+    store.check();
 }
 
 /// A process takes a namespace over from its own earlier connection, and not from another process.
@@ -313,11 +547,12 @@ fn two_processes_with_one_name() {
     let mut data = Vec::new();
     let mut connect = |store: &mut Store, instance: u64, name: &'static str, epoch: u64| {
         let connection = store.connect(&Hello { instance, ..hello() }, "a").unwrap();
-        let result = match store.handle(1, connection, 0, &Request::Open { name, epoch }, &mut data).result {
-            Result::Opened { namespace } => Ok(namespace),
-            Result::Refused { refusal, .. } => Err(refusal),
-            other => panic!("{other:?}"),
-        };
+        let result =
+            match reply(store.handle(1, connection, 0, &Request::Open { name, epoch, resumes: 0 }, &mut data)).result {
+                Result::Opened { namespace, .. } => Ok(namespace),
+                Result::Refused { refusal, .. } => Err(refusal),
+                other => panic!("{other:?}"),
+            };
         (connection, result)
     };
     let (first, opened) = connect(&mut store, 1, "x", 1);
@@ -342,8 +577,8 @@ fn notices_go_to_the_connection_with_the_namespace() {
     let mut data = Vec::new();
     let mut open = |store: &mut Store, name, instance| {
         let connection = store.connect(&Hello { instance, ..hello() }, "a").unwrap();
-        match store.handle(1, connection, 0, &Request::Open { name, epoch: 1 }, &mut data).result {
-            Result::Opened { namespace } => (connection, Place { namespace, epoch: 1, block: 0 }),
+        match reply(store.handle(1, connection, 0, &Request::Open { name, epoch: 1, resumes: 0 }, &mut data)).result {
+            Result::Opened { namespace, .. } => (connection, Place { namespace, epoch: 1, block: 0 }),
             other => panic!("{other:?}"),
         }
     };
@@ -353,18 +588,18 @@ fn notices_go_to_the_connection_with_the_namespace() {
     for (now_us, block) in (2..).zip(0..20) {
         let data = contents(0, block, 0);
         let place = Place { block, ..here };
-        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, sum: 0, data: &data };
+        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, data: &data };
         store.handle(now_us, one, 0, &request, &mut Vec::new());
     }
     for (now_us, block) in (100..).zip(0..10) {
         let data = contents(1, block, 0);
         let place = Place { block, ..there };
-        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, sum: 0, data: &data };
-        noticed[1] += store.handle(now_us, other, 0, &request, &mut Vec::new()).notices.len();
+        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, data: &data };
+        noticed[1] += reply(store.handle(now_us, other, 0, &request, &mut Vec::new())).notices.len();
     }
     let request = Request::Retrieve { place: here, from: Some(LEVEL), to: Some(LEVEL) };
     let mut buffer = Vec::new();
-    let reply = store.handle(200, one, 0, &request, &mut buffer);
+    let reply = reply(store.handle(200, one, 0, &request, &mut buffer));
     noticed[0] = reply.notices.iter().filter(|notice| notice.namespace == here.namespace).count();
     assert_eq!((noticed, reply.result), ([10, 0], Result::Missed));
 }

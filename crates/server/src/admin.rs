@@ -163,6 +163,12 @@ impl Common {
         if fixed(&wanted.host) != fixed(&now) {
             return Err(only(nigh_host::ChangeError::Tenants.into()));
         }
+        let levels = |host: &nigh_host::Settings| {
+            (host.levels.clone(), host.content, host.remote_level.clone().map(|level| (level.client, level.tls)))
+        };
+        if levels(&wanted.host) != levels(&now) {
+            return Err(only(nigh_host::ChangeError::Levels.into()));
+        }
         let unknown = wanted.exports.iter().filter_map(|export| check_clients(export, wanted.tls.as_ref()).err());
         let unknown: Vec<_> = unknown.map(ChangeError::from).collect();
         if !unknown.is_empty() {
@@ -171,6 +177,9 @@ impl Common {
         let tls = wanted.tls.as_ref().map(TlsSettings::configure).transpose().map_err(|error| only(error.into()))?;
         self.change(Some(wanted.host.memory), Some(&wanted.host.policy)).map_err(only)?;
         self.host.cache().readahead().set(&wanted.host.readahead);
+        if let Some(remote) = &wanted.host.remote_level {
+            self.host.change_level_servers(&remote.servers).map_err(|error| only(error.into()))?;
+        }
         *lock(&self.tls) = (wanted.tls.clone(), tls);
         self.reconcile(&wanted.exports)
     }

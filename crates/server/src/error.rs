@@ -47,6 +47,15 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
+    /// The file of a level server cannot be used.
+    #[error("level {0}")]
+    File(#[from] nigh_backend::LevelError),
+    /// The same.
+    #[error("level {0}")]
+    OpenFile(#[from] nigh_backend::OpenError),
+    /// The file of a level server has no more room than its memory.
+    #[error("level {path}: it has to be larger than --memory, by 8M at least: it has each block that memory has", path = .0.display())]
+    SmallFile(PathBuf),
     /// The system gives no thread or descriptor.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),

@@ -1,18 +1,22 @@
-//! The server of a level (`nigh level`): memory of this host for caches on other hosts.
+//! The server of a level (`nigh level`): memory of this host, and perhaps a file, for caches on other hosts.
 //!
-//! Each connection has a thread. The store's lock is held for one request: while a block is copied, and never while a thread waits
-//! for a client.
+//! Each connection has a thread, and more while it reads the file. The store's lock is held for one request: while a block is copied, and never while a thread waits
+//! for a client or the file.
 
 mod connection;
+mod fetching;
+mod file;
 pub(crate) mod statistics;
 
 use std::collections::HashMap;
+use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nigh_host::front::lock;
@@ -32,7 +36,9 @@ use crate::refusals::Refusals;
 use crate::settings::{MetricsSettings, SocketSettings};
 use crate::stream::Stream;
 
-use statistics::{LenderClient, LenderStatistics};
+use file::File;
+pub use file::LenderFileSettings;
+use statistics::{LenderClient, LenderFile, LenderStatistics};
 
 /// When a silent client is first asked whether it is there, then how often, and how often in vain: a client whose machine is gone
 /// keeps its name from its successor for no longer than that.
@@ -42,11 +48,18 @@ const KEEPALIVE_TRIES: u32 = 3;
 /// How long a reply may be without the client's acknowledgement: as long as all of the above.
 const UNACKNOWLEDGED_MS: u32 = 25_000;
 
+/// How long the end waits for connections, and for the file.
+const END: Duration = Duration::from_secs(1);
+const END_OF_FILE: Duration = Duration::from_secs(8);
+const GLANCE: Duration = Duration::from_millis(2);
+
 /// How the server of a level is set up.
 #[derive(Clone, Debug)]
 pub struct LenderSettings {
-    /// Blocks of all clients and of each.
+    /// Blocks of all clients and of each, in memory.
     pub limits: Limits,
+    /// With this, blocks that memory has no room for are in a file.
+    pub file: Option<LenderFileSettings>,
     /// Connections at a time; more are closed at once.
     pub connections_max: usize,
     /// With this, connections are encrypted, and the name of a client is that of its certificate.
@@ -55,9 +68,11 @@ pub struct LenderSettings {
     pub metrics: Option<MetricsSettings>,
 }
 
-/// A running server of a level. What it holds is gone when it ends.
+/// A running server of a level. What it holds in memory is gone when it ends.
 pub struct Lender {
     common: Arc<Common>,
+    /// Writes the file.
+    writer: Mutex<Option<JoinHandle<()>>>,
     listeners: Mutex<Vec<Arc<Listener>>>,
     metrics: Option<SocketAddr>,
 }
@@ -65,6 +80,9 @@ pub struct Lender {
 /// What the threads share.
 struct Common {
     store: Mutex<Store>,
+    file: Option<File>,
+    /// Threads that read it.
+    fetching: AtomicUsize,
     limits: Limits,
     connections_max: usize,
     settings: Option<TlsSettings>,
@@ -98,15 +116,30 @@ struct Guest {
 impl Lender {
     /// Makes the level; nobody can connect yet.
     pub fn start(settings: LenderSettings) -> Result<Lender, StartError> {
-        let LenderSettings { limits, connections_max, tls, metrics } = settings;
+        let LenderSettings { mut limits, file, connections_max, tls, metrics } = settings;
         let config = tls.as_ref().map(TlsSettings::configure).transpose()?;
         descriptors::allow(connections_max, std::iter::empty())?;
         let http = match &metrics {
             Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,
         };
+        let opened = file.as_ref().map(|settings| File::open(settings, limits.block_bytes)).transpose()?;
+        if let (Some(settings), Some((_, blocks, _))) = (&file, &opened) {
+            limits = file::limits(limits, settings, *blocks)?;
+        }
+        limits.blocks_each = limits.blocks_each.min(limits.blocks);
+        let mut store = Store::new(limits);
+        let file = match opened {
+            Some((file, _, image)) => {
+                file.restore(image, &mut store)?;
+                Some(file)
+            }
+            None => None,
+        };
         let common = Common {
-            store: Mutex::new(Store::new(limits)),
+            store: Mutex::new(store),
+            file,
+            fetching: AtomicUsize::new(0),
             limits,
             connections_max,
             settings: tls,
@@ -124,7 +157,13 @@ impl Lender {
             controllers: Arc::default(),
         };
         let metrics = http.as_ref().map(|((address, _), _)| *address);
-        let lender = Lender { common: Arc::new(common), listeners: Mutex::default(), metrics };
+        let lender =
+            Lender { common: Arc::new(common), writer: Mutex::default(), listeners: Mutex::default(), metrics };
+        if lender.common.file.is_some() {
+            let common = lender.common.clone();
+            let write = move || common.file.iter().for_each(|file| file.write_all(&common));
+            *lock(&lender.writer) = Some(Builder::new().name("writing".into()).spawn(write)?);
+        }
         if let Some(((_, listener), desk)) = http {
             let common = lender.common.clone();
             let report: Report = Arc::new(move |form| match form {
@@ -170,12 +209,29 @@ impl Lender {
         self.common.statistics()
     }
 
-    /// Closes all connections.
+    /// Closes all connections, and keeps what the file has for the next start.
     pub fn shut_down(&self) {
         self.common.stopping.store(true, Ordering::Release);
         lock(&self.listeners).drain(..).for_each(|listener| listener.stop());
         self.common.controllers.shut_down();
         lock(&self.common.guests).values().for_each(|guest| guest.stream.shut_down());
+        let Some(writer) = lock(&self.writer).take() else { return };
+        let until = Instant::now() + END;
+        while Instant::now() < until && (!writer.is_finished() || !lock(&self.common.guests).is_empty()) {
+            std::thread::sleep(GLANCE);
+        }
+        // On a thread of its own: a file that does not respond does not delay the end for long.
+        let (common, (sender, kept)) = (self.common.clone(), channel());
+        let keep = move || {
+            if writer.is_finished() {
+                common.file.iter().for_each(|file| file.keep(&common.store));
+            }
+            // After the limit, nobody waits.
+            let _ = sender.send(());
+        };
+        if Builder::new().name("keeping".into()).spawn(keep).is_ok() && kept.recv_timeout(END_OF_FILE).is_err() {
+            tracing::error!("the file of the level does not respond: it will start empty");
+        }
     }
 
     fn accept(
@@ -238,6 +294,21 @@ impl Common {
         }
     }
 
+    /// Sends whole messages. `WouldBlock` if the client does not take them.
+    fn send(&self, stream: &Stream, mut messages: &[u8]) -> io::Result<()> {
+        self.sent_bytes.fetch_add(messages.len() as u64, Ordering::Relaxed);
+        while !messages.is_empty() {
+            let sent = stream.write(&[IoSlice::new(messages)], true)?;
+            messages = &messages[sent..];
+        }
+        Ok(())
+    }
+
+    /// The time since the start, in microseconds.
+    fn now_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
     fn reload(&self) -> Result<(), TlsError> {
         let config = self.settings.as_ref().map(TlsSettings::configure).transpose();
         match config {
@@ -265,14 +336,25 @@ impl Common {
             counts: counts.into(),
         };
         let mut clients: Vec<LenderClient> = store.clients().map(client).collect();
-        let (counts, free) = (store.counts().into(), store.free());
+        let (all, free) = (store.counts(), store.free());
         drop(store);
+        let counts = all.into();
+        let file = self.file.as_ref().map(|file| LenderFile {
+            path: file.path().display().to_string(),
+            bytes: u64::from(self.limits.blocks) * block,
+            reads: all.filed,
+            damaged: all.damaged,
+            writes: file.written.load(Ordering::Relaxed),
+            faults: file.faults.load(Ordering::Relaxed),
+            off: file.is_off(),
+        });
         clients.sort_by(|one, other| one.name.cmp(&other.name));
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
         LenderStatistics {
             schema: 1,
-            memory_bytes: u64::from(self.limits.blocks) * block,
+            memory_bytes: u64::from(self.limits.memory_blocks) * block,
             used_bytes: u64::from(self.limits.blocks - free) * block,
+            file,
             connections,
             accepted: count(&self.accepted),
             refused,

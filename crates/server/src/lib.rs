@@ -36,9 +36,9 @@ mod uri;
 
 pub use nigh_host::{
     Allocation, BLOCK, Chunk, ClientTlsSettings, ContentSettings, ContentStatistics, Directive, DiskError,
-    DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelSettings,
-    LevelStatistics, Order, RemoteLevelSettings, Scheme, Settings as HostSettings, TenantStatistics, Unwritten,
-    WriteMode,
+    DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelServerStatistics,
+    LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings,
+    TenantStatistics, Unwritten, WriteMode,
 };
 
 pub use command::Command;
@@ -46,8 +46,8 @@ pub use control::{Answer, ControlClient, ControlError, ReloadError};
 pub use denied::is_denied;
 pub use descriptors::TooFewDescriptors;
 pub use error::{ChangeError, ExportError, StartError};
-pub use lender::statistics::{LenderClient, LenderCounts, LenderStatistics};
-pub use lender::{Lender, LenderSettings};
+pub use lender::statistics::{LenderClient, LenderCounts, LenderFile, LenderStatistics};
+pub use lender::{Lender, LenderFileSettings, LenderSettings};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, Statistics};
 pub use nigh_tls::{TlsError, TlsSettings};

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use nigh_host::{ContentStatistics, DiskStatistics, HostStatistics, Latencies, LevelStatistics, TenantStatistics};
+use nigh_host::{
+    ContentStatistics, DiskStatistics, HostStatistics, Latencies, LevelServerStatistics, LevelStatistics,
+    TenantStatistics,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -98,6 +101,11 @@ struct OfExport {
 #[derive(Clone, Debug, EncodeLabelSet)]
 struct OfLevel {
     level: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct OfLevelServer {
+    server: String,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
@@ -338,6 +346,25 @@ impl Statistics {
                 let of = OfLevel { level: level.path.clone() };
                 let encoder = family.encode_family(&of)?;
                 encode(kind, value(level), encoder)?;
+            }
+        }
+        type OfServer = fn(&LevelServerStatistics) -> u64;
+        let metrics: [(&str, &str, MetricType, OfServer); 4] = [
+            ("level_server_bytes", "Bytes of a level on a server", gauge, |server| server.bytes),
+            ("level_server_off", "Whether a server of a level cannot be reached", gauge, |server| server.off.into()),
+            ("level_server_missed", "Blocks that a server of a level no longer had", counter, |server| server.missed),
+            ("level_server_lost", "Connections to a server of a level that were lost", counter, |server| server.lost),
+        ];
+        let servers = || self.host.levels.iter().flat_map(|level| &level.servers);
+        if servers().next().is_none() {
+            return Ok(());
+        }
+        for (name, help, kind, value) in metrics {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for server in servers() {
+                let of = OfLevelServer { server: server.address.clone() };
+                let encoder = family.encode_family(&of)?;
+                encode(kind, value(server), encoder)?;
             }
         }
         Ok(())

@@ -211,6 +211,11 @@ impl Server {
         into.append(&mut self.notices[usize::from(client)]);
     }
 
+    /// The number of the last reference to the block of `slot`; 0 if it is not here.
+    pub fn last(&self, slot: Slot) -> u64 {
+        self.links.own(slot).last
+    }
+
     /// Blocks that fit in before one is replaced.
     pub fn free(&self) -> u32 {
         self.capacity - self.len

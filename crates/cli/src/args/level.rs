@@ -13,9 +13,13 @@ pub(crate) struct LevelArgs {
     /// Memory for blocks, such as 64G
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: String,
-    /// Most memory that one client has [default: all]
+    /// A file for blocks that memory has no room for, such as file:/ssd/level.cache:1T. It is created if absent, and after a restart has the blocks of
+    /// clients that did not restart
+    #[arg(long, value_name = "file:PATH:SIZE")]
+    pub(crate) level: Option<String>,
+    /// Most that one client has, in memory and in the file [default: all]
     #[arg(long, value_name = "SIZE")]
-    pub(crate) client_memory: Option<String>,
+    pub(crate) client_size: Option<String>,
     /// Most connections at a time
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) connections: u16,

@@ -51,7 +51,9 @@ fn file(plan: &Plan) -> File {
         content: host.content.map(|content| content.scheme.to_string()),
         content_cpu: host.content.map(|content| format!("{}%", 100.0 * content.cpu)),
         level: (host.levels.iter().map(level))
-            .chain(host.remote_level.iter().map(|remote| format!("{}:{}", remote.name(), amount(remote.bytes))))
+            .chain(host.remote_level.iter().flat_map(|remote| {
+                remote.servers.iter().map(|share| format!("{}:{}", remote.name_of(share), amount(share.bytes)))
+            }))
             .collect(),
         level_name: host.remote_level.as_ref().map(|remote| remote.client.clone()),
         level_ca: level_tls.map(|tls| tls.ca.clone()),

@@ -613,7 +613,8 @@ impl World {
         let level = World::level_of(flight.operation.port);
         let home = level.is_none();
         let write = home && matches!(flight.operation.action, Action::Write(_));
-        let result = if flight.fails { Err(Fault(5)) } else { Ok(()) };
+        let fault = if !home && self.random.random_bool(0.5) { Fault::AWAY } else { Fault(5) };
+        let result = if flight.fails { Err(fault) } else { Ok(()) };
         let unflushed =
             (flight.fails && matches!(flight.operation.action, Action::Flush)).then_some(flight.operation.port);
         if let Some(port) = unflushed {

@@ -1,6 +1,6 @@
 //! A connection of a client of a level: its greeting, and its requests.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use nigh_host::front::lock;
 use nigh_level::{
-    Connection, Decoded, Hello, Limits, MESSAGE_MAX, Refusal, Rejected, Reply, Request, Result as Outcome, Violation,
-    Welcome,
+    Connection, Decoded, Handled, Hello, Limits, MESSAGE_MAX, Refusal, Rejected, Reply, Request, Result as Outcome,
+    Violation, Welcome,
 };
 
+use super::fetching::Fetching;
 use super::{Common, Guest};
 use crate::stream::Stream;
 
@@ -30,7 +31,7 @@ enum Ended {
     #[error(transparent)]
     Rejected(#[from] Rejected),
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error("TLS: {0}")]
     Tls(io::Error),
     #[error("its certificate has no name: neither alternative names nor a common name")]
@@ -55,7 +56,7 @@ struct Input {
 }
 
 /// Serves the connection until its end.
-pub(super) fn serve(common: &Arc<Common>, number: u64, stream: &Stream, peer: SocketAddr) {
+pub(super) fn serve(common: &Arc<Common>, number: u64, stream: &Arc<Stream>, peer: SocketAddr) {
     let mut input = Input::new();
     let (connection, name) = match greet(common, stream, &mut input) {
         Ok(greeted) => greeted,
@@ -69,8 +70,11 @@ pub(super) fn serve(common: &Arc<Common>, number: u64, stream: &Stream, peer: So
     if let Some(guest) = lock(&common.guests).get_mut(&number) {
         guest.name.clone_from(&name);
     }
-    let ended = requests(common, number, stream, connection, &mut input);
+    let fetching = Fetching::new(common, stream);
+    let ended = requests(common, number, stream, connection, &mut input, &fetching);
+    fetching.end();
     lock(&common.store).disconnect(connection);
+    while lock(&common.store).free_some() {}
     // Without a namespace, it was logged why, and not each time.
     let had_some = lock(&common.guests).get(&number).is_some_and(|guest| !guest.namespaces.is_empty());
     match ended {
@@ -106,11 +110,11 @@ fn greet(common: &Common, stream: &Stream, input: &mut Input) -> Result<(Connect
     let Limits { blocks_each, .. } = common.limits;
     let mut out = Vec::new();
     Welcome { version, requests: REQUESTS, blocks: blocks_each.into(), instance: common.instance }.encode(&mut out);
-    let sent = send(common, stream, &out);
+    let sent = common.send(stream, &out);
     if sent.is_err() {
         lock(&common.store).disconnect(connection);
     }
-    sent.map(|()| (connection, name))
+    Ok(sent.map(|()| (connection, name))?)
 }
 
 fn requests(
@@ -119,26 +123,34 @@ fn requests(
     stream: &Stream,
     connection: Connection,
     input: &mut Input,
+    fetching: &Arc<Fetching>,
 ) -> Result<(), Ended> {
     let (mut contents, mut out) = (Vec::new(), Vec::new());
     loop {
         while let Decoded::Whole((cookie, request), length) = Request::decode(input.rest())? {
             let mut store = lock(&common.store);
-            let now_us = common.start.elapsed().as_micros() as u64;
-            let reply = store.handle(now_us, connection, cookie, &request, &mut contents);
-            drop(store);
-            if let Request::Open { name, .. } = request {
-                opened(common, number, name, &reply);
+            let handled = store.handle(common.now_us(), connection, cookie, &request, &mut contents);
+            if let Some(file) = common.file.as_ref().filter(|_| store.is_crowded()) {
+                file.crowded.notify_one();
             }
-            reply.encode(&mut out);
+            drop(store);
+            match handled {
+                Handled::Reply(reply) => {
+                    if let Request::Open { name, .. } = request {
+                        opened(common, number, name, &reply);
+                    }
+                    reply.encode(&mut out);
+                }
+                Handled::Fetch(fetch) => fetching.add(fetch),
+            }
             input.take(length);
             if out.len() >= MESSAGE_MAX {
-                send(common, stream, &out)?;
+                fetching.send(&out)?;
                 out.clear();
             }
         }
         if !out.is_empty() {
-            send(common, stream, &out)?;
+            fetching.send(&out)?;
             out.clear();
         }
         if !input.receive(common, stream)? {
@@ -173,16 +185,10 @@ fn opened(common: &Common, number: u64, name: &str, reply: &Reply<'_>) {
     }
 }
 
-fn send(common: &Common, stream: &Stream, mut bytes: &[u8]) -> Result<(), Ended> {
-    common.sent_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    while !bytes.is_empty() {
-        match stream.write(&[IoSlice::new(bytes)], true) {
-            Ok(sent) => bytes = &bytes[sent..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(Ended::Deaf),
-            Err(error) => return Err(error.into()),
-        }
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        if error.kind() == ErrorKind::WouldBlock { Ended::Deaf } else { Ended::Io(error) }
     }
-    Ok(())
 }
 
 impl Input {

@@ -19,8 +19,11 @@ pub struct LenderStatistics {
     pub schema: u32,
     /// Memory for blocks.
     pub memory_bytes: u64,
-    /// What all clients have of it.
+    /// What all clients have, in memory and in the file.
     pub used_bytes: u64,
+    /// The file for what memory has no room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<LenderFile>,
     /// Connections at the moment.
     pub connections: u64,
     /// Connections so far.
@@ -35,8 +38,27 @@ pub struct LenderStatistics {
     /// All clients, also those that are gone.
     #[serde(flatten)]
     pub counts: LenderCounts,
-    /// Each client that is connected, with the counts since it connected.
+    /// Each client that is connected, or was and has blocks, with the counts since it connected first.
     pub clients: Vec<LenderClient>,
+}
+
+/// The file of a level server at one moment. Counts are since its start, in blocks unless their names contain another unit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LenderFile {
+    /// The file.
+    pub path: String,
+    /// The bytes of blocks that it has places for, those in memory included.
+    pub bytes: u64,
+    /// Blocks that were to be read.
+    pub reads: u64,
+    /// Of these, those that were not as they were written, or could not be read.
+    pub damaged: u64,
+    /// Blocks that were written.
+    pub writes: u64,
+    /// Operations that failed.
+    pub faults: u64,
+    /// Whether it is not used any more, because too many operations failed.
+    pub off: bool,
 }
 
 /// What clients did, in blocks.
@@ -65,7 +87,7 @@ pub struct LenderClient {
     pub name: String,
     /// Its connections.
     pub connections: u64,
-    /// Memory of its blocks.
+    /// What its blocks take.
     pub used_bytes: u64,
     /// Counts since it connected.
     #[serde(flatten)]
@@ -74,7 +96,7 @@ pub struct LenderClient {
 
 impl From<StoreCounts> for LenderCounts {
     fn from(counts: StoreCounts) -> LenderCounts {
-        let StoreCounts { found, missed, demoted, replaced, invalidated, refused } = counts;
+        let StoreCounts { found, missed, demoted, replaced, invalidated, refused, .. } = counts;
         LenderCounts {
             retrieves: found + missed,
             hits: found,
@@ -109,7 +131,7 @@ impl Collector for LenderStatistics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (name, help, value) in [
             ("memory_bytes", "Memory for blocks", self.memory_bytes),
-            ("used_bytes", "Memory of blocks", self.used_bytes),
+            ("used_bytes", "What blocks take, in memory and in the file", self.used_bytes),
             ("connections", "Connections", self.connections),
             ("clients", "Clients, by name", self.clients.len() as u64),
         ] {
@@ -126,6 +148,24 @@ impl Collector for LenderStatistics {
         {
             let metric = ConstCounter::new(value);
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        if let Some(LenderFile { bytes, reads, damaged, writes, faults, off, .. }) = self.file {
+            for (name, help, value) in [
+                ("file_bytes", "Bytes of blocks that the file has places for", bytes),
+                ("file_off", "Whether the file is not used any more, because it failed", off.into()),
+            ] {
+                let metric = ConstGauge::new(value as i64);
+                metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+            }
+            for (name, help, value) in [
+                ("file_reads", "Blocks that were to be read from the file", reads),
+                ("file_damaged", "Of these, those that were not as they were written", damaged),
+                ("file_writes", "Blocks that were written to the file", writes),
+                ("file_faults", "Operations that the file failed", faults),
+            ] {
+                let metric = ConstCounter::new(value);
+                metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+            }
         }
         if self.clients.is_empty() {
             return Ok(());

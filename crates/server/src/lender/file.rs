@@ -1,0 +1,262 @@
+//! The file of a level server: what of its blocks is not in memory.
+//!
+//! One thread writes the blocks in memory that were used longest ago. Threads of the connections read (`fetching.rs`). Nobody waits for
+//! the file with the store locked.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nigh_backend::{Home, Image, LevelFile, PLACES, Places, PlacesBuffer};
+use nigh_engine::{Stored, Volume};
+use nigh_host::front::lock;
+use nigh_level::{Cold, Filed, Kept, KeptBlock, Limits, Store};
+
+use super::Common;
+use crate::error::StartError;
+use crate::refusals::Refusals;
+
+/// Blocks that are written before their state is noted.
+const BATCH: usize = 64;
+/// After this many operations in a row that failed, the file is no longer used.
+const FAULTS: u32 = 8;
+/// How long the writer waits for work before it looks again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long blocks that only memory has are written at the end.
+const END: Duration = Duration::from_secs(5);
+/// The most blocks that are written at the end.
+const LAST_BLOCKS: usize = 1 << 20;
+/// How long the end waits for reads under way.
+const LAST_READS: Duration = Duration::from_secs(1);
+
+/// A file for blocks that memory has no room for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LenderFileSettings {
+    /// The file. It is created if it does not exist, and serves only as a level.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// The file, while the server runs.
+pub(super) struct File {
+    path: PathBuf,
+    places: Mutex<Option<Arc<Places>>>,
+    level: Mutex<Option<LevelFile>>,
+    block_bytes: u32,
+    in_a_row: AtomicU32,
+    off: AtomicBool,
+    pub(super) faults: AtomicU64,
+    pub(super) written: AtomicU64,
+    /// Blocks that are not as they were written.
+    damaged: Refusals,
+    /// Wakes the writer.
+    pub(super) crowded: Condvar,
+}
+
+impl File {
+    /// Opens it, and returns the blocks that it has places for, and what the last server kept.
+    pub(super) fn open(
+        settings: &LenderFileSettings,
+        block_bytes: u32,
+    ) -> Result<(File, u32, Option<Image>), StartError> {
+        let LenderFileSettings { path, bytes } = settings;
+        let (level, image) = LevelFile::open(path, PLACES.max(*bytes), block_bytes, 1)?;
+        let places = Places::open(path, block_bytes)?;
+        let blocks = Store::blocks_of(u32::try_from(level.part_blocks()).unwrap_or(u32::MAX));
+        let file = File {
+            path: path.clone(),
+            places: Mutex::new(Some(places.into())),
+            level: Mutex::new(Some(level)),
+            block_bytes,
+            in_a_row: AtomicU32::new(0),
+            off: AtomicBool::new(false),
+            faults: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            damaged: Refusals::default(),
+            crowded: Condvar::new(),
+        };
+        Ok((file, blocks, image))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn is_off(&self) -> bool {
+        self.off.load(Ordering::Acquire)
+    }
+
+    fn places(&self) -> Option<Arc<Places>> {
+        if self.is_off() { None } else { lock(&self.places).clone() }
+    }
+
+    fn note<T>(&self, done: io::Result<T>) -> Option<T> {
+        match done {
+            Ok(value) => {
+                self.in_a_row.store(0, Ordering::Relaxed);
+                Some(value)
+            }
+            Err(error) => {
+                self.faults.fetch_add(1, Ordering::Relaxed);
+                let file = self.path.display();
+                if self.in_a_row.fetch_add(1, Ordering::Relaxed) + 1 < FAULTS {
+                    tracing::warn!(%file, %error, "the file of the level failed");
+                } else if !self.off.swap(true, Ordering::AcqRel) {
+                    tracing::error!(%file, %error, "the file is not used any more: it failed too often; the level continues in memory");
+                }
+                None
+            }
+        }
+    }
+
+    /// Reads a block into `buffer`; none if it cannot be read, or is not as it was written.
+    pub(super) fn read<'a>(&self, filed: &Filed, buffer: &'a mut PlacesBuffer) -> Option<&'a [u8]> {
+        let read = self.note(self.places()?.read(filed.place, filed.sum, buffer))?;
+        if read.is_none()
+            && let Some(count) = self.damaged.add(Instant::now())
+        {
+            let (file, place) = (self.path.display(), filed.place);
+            tracing::warn!(%file, place, count, "a block is not as it was written; it counts as missing");
+        }
+        read
+    }
+
+    /// Writes `cold`, and tells the store.
+    fn write(&self, store: &Mutex<Store>, mut cold: Vec<Cold>, buffer: &mut PlacesBuffer) {
+        cold.sort_unstable_by_key(|cold| cold.place);
+        for run in cold.chunk_by(|one, next| one.place + 1 == next.place) {
+            for (at, cold) in run.iter().enumerate() {
+                buffer.block(at).copy_from_slice(&cold.data);
+            }
+            let first = run.first().map_or(0, |cold| cold.place);
+            let written = self.places().map(|places| self.note(places.write(first, run.len(), buffer)));
+            let is_written = written.flatten().is_some();
+            let sums = run.iter().map(|cold| (cold, Places::sum(cold.place, &cold.data)));
+            let sums: Vec<_> = sums.collect();
+            let mut store = lock(store);
+            for (cold, sum) in sums {
+                if is_written {
+                    store.note_filed(cold, sum);
+                } else {
+                    store.evict(cold);
+                }
+            }
+            drop(store);
+            let count = if is_written { run.len() as u64 } else { 0 };
+            self.written.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes blocks until the server ends.
+    pub(super) fn write_all(&self, common: &Common) {
+        let mut buffer = PlacesBuffer::new(BATCH, self.block_bytes);
+        while !common.stopping.load(Ordering::Acquire) {
+            let mut store = lock(&common.store);
+            if !store.is_crowded() {
+                let waited = self.crowded.wait_timeout(store, PAUSE);
+                store = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let cold = store.cold(BATCH);
+            drop(store);
+            self.write(&common.store, cold, &mut buffer);
+        }
+    }
+
+    /// Adds what the last server kept. Nothing that it kept is valid from now on.
+    pub(super) fn restore(&self, image: Option<Image>, store: &mut Store) -> Result<(), StartError> {
+        if let Some(level) = &mut *lock(&self.level) {
+            level.begin()?;
+        }
+        let file = self.path.display();
+        let Some(mut image) = image else {
+            tracing::info!(%file, "starts empty: the level is new, its size changed, or the last end was not orderly");
+            return Ok(());
+        };
+        let homes = image.homes.iter().filter_map(|home| {
+            let kept = kept(home)?;
+            Some((home.volume.0, store.restore(&kept).ok()?))
+        });
+        let numbers: HashMap<u32, u32> = homes.collect();
+        let mut blocks = 0;
+        loop {
+            match image.next_piece() {
+                Ok(Some((_, piece))) => {
+                    let piece = piece.into_iter().filter_map(|Stored { place, volume, block, sum }| {
+                        let (namespace, sum) = (*numbers.get(&volume.0)?, sum.try_into().ok()?);
+                        Some(KeptBlock { namespace, block, place, sum })
+                    });
+                    blocks += store.restore_blocks(piece);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%file, %error, "part of its index cannot be read");
+                    break;
+                }
+            }
+        }
+        store.restored();
+        tracing::info!(%file, blocks, "starts with the blocks of the last run, for clients that run since then");
+        Ok(())
+    }
+
+    /// Writes what only memory has, for a while, and keeps the index for the next start. Connections and the writer have ended.
+    pub(super) fn keep(&self, store: &Mutex<Store>) {
+        if lock(&self.places).is_none() {
+            return;
+        }
+        let (until, mut buffer) = (Instant::now() + END, PlacesBuffer::new(BATCH, self.block_bytes));
+        let mut left = lock(store).unfiled(LAST_BLOCKS);
+        while Instant::now() < until && !self.is_off() && !left.is_empty() {
+            let rest = left.split_off(left.len().min(BATCH));
+            self.write(store, std::mem::replace(&mut left, rest), &mut buffer);
+        }
+        let (Some(places), Some(level)) = (lock(&self.places).take(), lock(&self.level).take()) else { return };
+        let until = Instant::now() + LAST_READS;
+        while Arc::strong_count(&places) > 1 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(places);
+        if self.is_off() {
+            return;
+        }
+        let store = lock(store);
+        let homes: Vec<Home> = store.kept().iter().map(home).collect();
+        let blocks = store.kept_blocks().into_iter().map(|KeptBlock { namespace, block, place, sum }| Stored {
+            place,
+            volume: Volume(namespace),
+            block,
+            sum: sum.get(),
+        });
+        let blocks: Vec<Stored> = blocks.collect();
+        let (file, count) = (self.path.display(), blocks.len());
+        match level.close(&homes, std::iter::once((0, blocks))) {
+            Ok(()) => tracing::info!(%file, blocks = count, "kept for the next start"),
+            Err(error) => tracing::error!(%file, %error, "cannot keep its index: the level will start empty"),
+        }
+    }
+}
+
+/// A namespace in the index of a level's file: what the stamp of a disk is there are its process, its epoch, and the length of the client's name.
+fn home(kept: &Kept) -> Home {
+    let Kept { number, client, name, instance, epoch } = kept;
+    let stamp = [*instance, *epoch, client.len() as u64, 0];
+    Home { volume: Volume(*number), name: format!("{client}{name}"), stamp }
+}
+
+fn kept(home: &Home) -> Option<Kept> {
+    let [instance, epoch, length, _] = home.stamp;
+    let (client, name) = home.name.split_at_checked(length as usize)?;
+    Some(Kept { number: home.volume.0, client: client.to_owned(), name: name.to_owned(), instance, epoch })
+}
+
+/// The blocks of a level with `memory` blocks in memory, and a file for `filed`.
+pub(super) fn limits(limits: Limits, settings: &LenderFileSettings, filed: u32) -> Result<Limits, StartError> {
+    if filed <= limits.memory_blocks {
+        return Err(StartError::SmallFile(settings.path.clone()));
+    }
+    Ok(Limits { blocks: filed, ..limits })
+}
