@@ -267,8 +267,8 @@ fn text(status: &Statistics) -> String {
     }
     if !host.levels.is_empty() {
         let head = [
-            "LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "CARRIED", "DROPPED", "REPLACED", "CHANGED",
-            "MISSED", "LOST", "FAULTS", "STATE",
+            "LEVEL", "SIZE", "STORED", "TWICE", "WARM", "LOADED", "WRITTEN", "CARRIED", "DROPPED", "REPLACED",
+            "CHANGED", "MISSED", "LOST", "FAULTS", "STATE",
         ];
         let mut table = Table::new(&head);
         for level in &host.levels {
@@ -276,6 +276,7 @@ fn text(status: &Statistics) -> String {
                 level.path.clone(),
                 human_bytes(level.bytes),
                 blocks(level.stored),
+                blocks(level.duplicates),
                 blocks(level.warm_blocks),
                 blocks(level.hits),
                 blocks(level.stores),

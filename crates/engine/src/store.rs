@@ -75,6 +75,26 @@ impl Engine {
         self.levels.get(level).map(|state| state.level.len())
     }
 
+    /// Looks at `most` places of `level`, evenly spread. Returns how many of them have a block, and how many of these blocks are in memory or in a level
+    /// above, too.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn level_duplicates(&self, level: usize, most: u32) -> (u32, u32) {
+        let of = &self.levels[level].level;
+        let step = of.config.blocks.div_ceil(most.max(1)).max(1);
+        let (mut looked, mut twice) = (0, 0);
+        for place in (0..of.config.blocks).step_by(step as usize) {
+            let Some(entry) = of.settled(place) else { continue };
+            looked += 1;
+            let volume = self.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
+            let in_memory = |&volume: &Volume| self.current(Key::new(volume, entry.block())).is_some();
+            let is_above = || self.levels[..level].iter().any(|above| above.level.find(entry).is_some());
+            twice += u32::from(volume.is_some_and(in_memory) || is_above());
+        }
+        (looked, twice)
+    }
+
     /// Whether nothing is on its way to or from `level`, which must have its port for itself.
     ///
     /// # Panics

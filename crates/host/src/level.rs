@@ -63,6 +63,9 @@ pub struct LevelStatistics {
     pub blocks: u64,
     /// The number of blocks that it holds.
     pub stored: u64,
+    /// Of these, blocks that memory or a level above holds, too; estimated from a sample of its places.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub duplicates: u64,
     /// Blocks that it held at the start, from an earlier run.
     pub warm_blocks: u64,
     /// Blocks that were loaded from it.

@@ -19,6 +19,8 @@ use crate::work::Work;
 
 /// Places of a level that are looked at during one lock of a shard.
 const PLACES_AT_ONCE: u32 = 16384;
+/// Places of each shard's part of a level that are looked at to estimate its duplicates.
+const SAMPLE: u32 = 4096;
 /// Places whose blocks left that are noted during one lock of a shard.
 const NEWS_AT_ONCE: usize = 256;
 /// The granularity of file times: a later change gives another stamp.
@@ -89,6 +91,7 @@ impl Cache {
                 bytes: level.bytes,
                 blocks: u64::from(level.part_blocks) * u64::from(self.shards()),
                 stored,
+                duplicates: self.duplicates(level.number(), stored),
                 warm_blocks: level.warm_blocks.load(Ordering::Relaxed),
                 hits,
                 stores,
@@ -114,6 +117,15 @@ impl Cache {
             }
         };
         self.levels.iter().map(statistics).collect()
+    }
+
+    /// How many of the `stored` blocks of a level are higher up, too, estimated without poisoned shards.
+    fn duplicates(&self, number: usize, stored: u64) -> u64 {
+        let looks = (0..self.shards())
+            .filter_map(|shard| self.peek(shard, |core| core.engine.level_duplicates(number, SAMPLE)).ok());
+        let (looked, twice) = looks
+            .fold((0, 0), |(looked, twice), (more, of_more)| (looked + u64::from(more), twice + u64::from(of_more)));
+        if looked == 0 { 0 } else { (stored as f64 * twice as f64 / looked as f64).round() as u64 }
     }
 
     /// The present state of encoded blocks, without poisoned shards.

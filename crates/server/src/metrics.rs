@@ -310,9 +310,15 @@ impl Statistics {
     fn encode_levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&LevelStatistics) -> u64;
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
-        let metrics: [(&str, &str, MetricType, Value); 18] = [
+        let metrics: [(&str, &str, MetricType, Value); 19] = [
             ("level_places", "Blocks that a level has places for", gauge, |level| level.blocks),
             ("level_stored_blocks", "Blocks that a level holds", gauge, |level| level.stored),
+            (
+                "level_duplicates",
+                "Of these, blocks that memory or a level above holds, too (estimated)",
+                gauge,
+                |level| level.duplicates,
+            ),
             ("level_warm_blocks", "Blocks that a level held at the start", gauge, |level| level.warm_blocks),
             (
                 "level_off",
