@@ -3,6 +3,7 @@
 mod content;
 mod contents;
 mod encoding;
+mod hardening;
 mod level;
 mod programs;
 mod serving;
@@ -25,6 +26,7 @@ use content::CONTENT_HELP;
 pub(crate) use content::ContentArgs;
 pub(crate) use contents::ContentsArgs;
 pub(crate) use encoding::EncodingArgs;
+pub(crate) use hardening::HardeningArgs;
 pub(crate) use level::{LevelArgs, RemoteLevelArgs};
 #[cfg(feature = "record")]
 use programs::ADVISE_HELP;
@@ -229,18 +231,8 @@ pub(crate) struct ServeArgs {
     /// Let other machines connect over TCP without encryption, and read --metrics without a token
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
-    /// Let core dumps and debuggers of the same user see the server's memory, which has the contents of disks
-    #[arg(long)]
-    pub(crate) core_dumps: bool,
-    /// Become this user when everything is open, with its groups and no more privileges
-    #[arg(long, value_name = "NAME[:GROUP]")]
-    pub(crate) user: Option<String>,
-    /// A folder with files that commands of 'nigh ctl' or a reload may open, besides the folders of disks, levels and sockets
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) sandbox_allow: Vec<PathBuf>,
-    /// Give up neither other files (Landlock) nor system calls that no server needs (seccomp)
-    #[arg(long, conflicts_with = "sandbox_allow")]
-    pub(crate) no_sandbox: bool,
+    #[command(flatten)]
+    pub(crate) hardening: HardeningArgs,
     /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,

@@ -8,8 +8,9 @@ use nigh_server::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::LevelArgs;
+use crate::args::{HardeningArgs, LevelArgs};
 use crate::log;
+use crate::sandbox::{self, Account, Rules, change, read, socket};
 use crate::size::human_bytes;
 
 const BLOCK: u64 = 4096;
@@ -23,7 +24,12 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     let memory = human_bytes(u64::from(settings.limits.memory_blocks) * BLOCK);
     let file =
         settings.file.as_ref().map(|file| format!(", and {} in {}", human_bytes(file.bytes), file.path.display()));
+    let HardeningArgs { core_dumps, user, no_sandbox, .. } = &args.hardening;
+    let user = user.as_ref().map(|text| text.parse::<Account>()).transpose()?;
     log::start(&args.log)?;
+    let needed = (!no_sandbox).then(|| (settings.clone(), args.clone()));
+    let confined = needed.map(|(settings, args)| sandbox::confine(move || Ok(files(&settings, &args)))).transpose()?;
+    sandbox::allow_core_dumps(*core_dumps)?;
 
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     let lender = Lender::start(settings)?;
@@ -36,6 +42,15 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     tracing::info!("a level of {memory}{}", file.unwrap_or_default());
     let address = lender.listen(&address, args.insecure_tcp)?;
     tracing::info!("listening on {address}");
+    if let Some(user) = user {
+        user.assume()?;
+        // The system has other ideas about processes whose user changed.
+        sandbox::allow_core_dumps(*core_dumps)?;
+    }
+    if let Some(confined) = confined {
+        sandbox::filter()?;
+        confined.report();
+    }
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
@@ -51,6 +66,18 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     tracing::info!(?counts, "in all");
     lender.shut_down();
     Ok(())
+}
+
+/// The files that it opens, for its sandbox.
+fn files(settings: &LenderSettings, args: &LevelArgs) -> Rules {
+    let mut rules = Rules::new();
+    let LenderSettings { file, tls, metrics, .. } = settings;
+    file.iter().for_each(|file| rules.beside(&file.path, change()));
+    args.control.iter().for_each(|path| rules.beside(path, socket()));
+    tls.iter().for_each(|tls| rules.certificates(tls));
+    metrics.iter().filter_map(|metrics| metrics.token.as_ref()).for_each(|path| rules.beside(path, read()));
+    args.hardening.sandbox_allow.iter().for_each(|folder| rules.allow(folder));
+    rules
 }
 
 fn settings(args: &LevelArgs) -> anyhow::Result<LenderSettings> {

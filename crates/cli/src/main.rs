@@ -30,6 +30,7 @@ mod policies;
 mod progress;
 mod record;
 mod results;
+mod sandbox;
 mod serve;
 mod sim;
 mod size;

@@ -1,7 +1,7 @@
 //! `nigh serve`: disks over NBD.
 
+mod files;
 mod printed;
-mod sandbox;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -25,9 +25,9 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{AllocateArg, RecordingArgs, RemoteLevelArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
+use crate::sandbox::{self, Account};
 use crate::size::human_bytes;
 use crate::{asked, log, output, record};
-use sandbox::Account;
 
 const MEMORY: &str = "512M";
 const POLICY: &str = "lirs";
@@ -145,8 +145,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     log::start(&args.log)?;
 
-    let confined = plan.settings.sandboxed.then(|| sandbox::confine(&plan, args)).transpose()?;
-    allow_core_dumps(plan.core_dumps)?;
+    let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
+    let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
+    sandbox::allow_core_dumps(plan.core_dumps)?;
     if let Err(error) = nigh_backend::take_turns_of(TURN) {
         tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
     }
@@ -197,7 +198,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if let Some(user) = &plan.user {
         user.assume()?;
         // The system has other ideas about processes whose user changed.
-        allow_core_dumps(plan.core_dumps)?;
+        sandbox::allow_core_dumps(plan.core_dumps)?;
     }
     if let Some(confined) = confined {
         sandbox::filter()?;
@@ -237,13 +238,6 @@ fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
         }
     }
     true
-}
-
-/// Whether core dumps have what is in memory.
-fn allow_core_dumps(allowed: bool) -> anyhow::Result<()> {
-    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-    let behavior = if allowed { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
-    set_dumpable_behavior(behavior).context("cannot exclude memory from core dumps")
 }
 
 /// Logs what is served, from what memory, and how clients connect.
@@ -438,14 +432,14 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.sockets.mode = socket_mode.map(|text| mode(text)).transpose()?;
     settings.sockets.group = args.socket_group.clone().or(file.socket_group);
     settings.tls = tls(args, file.tls)?;
-    settings.sandboxed = !args.no_sandbox && file.sandbox.unwrap_or(true);
+    settings.sandboxed = !args.hardening.no_sandbox && file.sandbox.unwrap_or(true);
     let settings = settings.agreed()?;
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let core_dumps = args.core_dumps || file.core_dumps.unwrap_or(false);
-    let sandbox_allow = [args.sandbox_allow.clone(), file.sandbox_allow].concat();
+    let core_dumps = args.hardening.core_dumps || file.core_dumps.unwrap_or(false);
+    let sandbox_allow = [args.hardening.sandbox_allow.clone(), file.sandbox_allow].concat();
     ensure!(settings.sandboxed || sandbox_allow.is_empty(), "there is no sandbox: --sandbox-allow has no effect");
-    let user = args.user.as_ref().or(file.user.as_ref()).map(|text| text.parse()).transpose()?;
+    let user = args.hardening.user.as_ref().or(file.user.as_ref()).map(|text| text.parse()).transpose()?;
     let control = args.control.clone().or(file.control);
     let record = args.record.as_deref().map(|file| {
         let sample = args.record_sample.clone();

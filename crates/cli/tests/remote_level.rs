@@ -487,6 +487,7 @@ fn what_a_level_server_does_can_be_seen() {
     assert_eq!(json["clients"][0]["name"], "one");
     let text = ctl(&control, &["status"]);
     assert!(text.contains("memory   16 MiB") && text.contains("one  "), "{text}");
+    assert_eq!(level.logged("sandbox").len(), 1);
     assert!(ctl(&control, &["flush"]).contains("'status' and 'reload' only"));
     let top = Command::new(env!("CARGO_BIN_EXE_nigh")).args(["top", "--once", "--control", &control]).output().unwrap();
     assert!(String::from_utf8(top.stderr).unwrap().contains("this is a level server"));

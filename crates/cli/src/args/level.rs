@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-#[derive(Debug, Args)]
+use super::HardeningArgs;
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct LevelArgs {
     /// Where servers connect, such as tcp:10.0.0.5:10810
     #[arg(long, value_name = "tcp:HOST:PORT")]
@@ -45,6 +47,8 @@ pub(crate) struct LevelArgs {
     /// Accept 'nigh ctl status' and 'nigh ctl reload' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) hardening: HardeningArgs,
     /// What to log: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,

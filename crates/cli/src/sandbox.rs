@@ -14,12 +14,9 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use nigh_backend::Target;
-use nigh_server::{ClientTlsSettings, Listen, Settings, TlsSettings};
+use nigh_server::{ClientTlsSettings, TlsSettings};
 use nix::unistd::{Gid, Group, Uid, User, geteuid, initgroups, setresgid, setresuid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
-
-use super::Plan;
-use crate::args::ServeArgs;
 
 /// What Landlock is asked for; older kernels do less.
 const KNOWN: ABI = ABI::V5;
@@ -53,23 +50,23 @@ const OF_SYSTEM: [&str; 3] = ["/dev/null", "/proc", "/sys"];
 
 /// Files and folders, each with what may be done to it, or to all below it.
 #[derive(Default)]
-struct Rules(BTreeMap<PathBuf, BitFlags<AccessFs>>);
+pub(crate) struct Rules(BTreeMap<PathBuf, BitFlags<AccessFs>>);
 
 /// The same, opened.
 type Opened = Vec<(PathFd, BitFlags<AccessFs>)>;
 
 /// Changes to files, and new ones.
-fn change() -> BitFlags<AccessFs> {
+pub(crate) fn change() -> BitFlags<AccessFs> {
     let files = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
     files | AccessFs::ReadDir | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer
 }
 
-fn read() -> BitFlags<AccessFs> {
+pub(crate) fn read() -> BitFlags<AccessFs> {
     AccessFs::ReadFile | AccessFs::ReadDir
 }
 
 /// A Unix socket, and its removal.
-fn socket() -> BitFlags<AccessFs> {
+pub(crate) fn socket() -> BitFlags<AccessFs> {
     AccessFs::MakeSock | AccessFs::RemoveFile
 }
 
@@ -79,7 +76,7 @@ impl Rules {
     }
 
     /// Whatever is in the folder of `path`, because files are replaced by others. In the root folder, only the file.
-    fn beside(&mut self, path: &Path, access: BitFlags<AccessFs>) {
+    pub(crate) fn beside(&mut self, path: &Path, access: BitFlags<AccessFs>) {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         for path in [path.canonicalize().ok(), Some(path)].into_iter().flatten() {
             match path.parent() {
@@ -89,7 +86,7 @@ impl Rules {
         }
     }
 
-    fn target(&mut self, target: &Target) {
+    pub(crate) fn target(&mut self, target: &Target) {
         for path in target.profiles() {
             self.beside(path, read());
         }
@@ -113,36 +110,30 @@ impl Rules {
         }
     }
 
-    fn of(plan: &Plan, args: &ServeArgs) -> Rules {
+    /// Certificates, which are read again.
+    pub(crate) fn certificates(&mut self, tls: &TlsSettings) {
+        let TlsSettings { certificate, key, client_ca } = tls;
+        [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten().for_each(|path| {
+            self.beside(path, read());
+        });
+    }
+
+    /// Those of a client.
+    pub(crate) fn client_certificates(&mut self, tls: &ClientTlsSettings) {
+        let ClientTlsSettings { ca, certificate, key } = tls;
+        [ca, certificate, key].into_iter().for_each(|path| self.beside(path, read()));
+    }
+
+    /// All in a folder that the user allows.
+    pub(crate) fn allow(&mut self, folder: &Path) {
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        self.add(folder, change() | socket() | AccessFs::IoctlDev);
+    }
+
+    /// What libraries and the system need to be read.
+    pub(crate) fn new() -> Rules {
         let mut rules = Rules::default();
-        let Plan { settings, listen, control, record, sandbox_allow, .. } = plan;
-        let Settings { host, exports, metrics, tls, .. } = settings;
-        exports.iter().flat_map(|export| export.disk.targets()).for_each(|target| rules.target(target));
-        host.levels.iter().for_each(|level| rules.target(&level.target));
-        for address in listen {
-            if let Listen::Unix(path) = address {
-                rules.beside(path, socket());
-            }
-        }
-        control.iter().for_each(|path| rules.beside(path, socket()));
-        record.iter().for_each(|recording| rules.beside(&recording.file, change()));
-        args.config.iter().for_each(|path| rules.beside(path, read()));
-        if let Some(TlsSettings { certificate, key, client_ca }) = tls {
-            [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten().for_each(|path| {
-                rules.beside(path, read());
-            });
-        }
-        if let Some(ClientTlsSettings { ca, certificate, key }) =
-            host.remote_level.as_ref().and_then(|level| level.tls.as_ref())
-        {
-            [ca, certificate, key].into_iter().for_each(|path| rules.beside(path, read()));
-        }
-        metrics.iter().filter_map(|metrics| metrics.token.as_ref()).for_each(|path| rules.beside(path, read()));
         OF_LIBRARIES.iter().chain(&OF_SYSTEM).for_each(|path| rules.add(path.into(), read()));
-        for folder in sandbox_allow {
-            let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-            rules.add(folder, change() | socket() | AccessFs::IoctlDev);
-        }
         rules
     }
 
@@ -166,21 +157,26 @@ fn apply(opened: Opened) -> anyhow::Result<RulesetStatus> {
 }
 
 /// What became of the limits on files.
-pub(super) enum Confined {
+pub(crate) enum Confined {
     /// Files can be changed in these folders only.
     To(String),
     /// There are none, for this reason.
     Not(&'static str),
 }
 
-/// From now on, this thread and all that it starts can open only the files of `plan` and those beside them, and start no
+/// From now on, this thread and all that it starts can open only the files of the rules that `rules` returns, and start no
 /// program. There must be no other thread yet.
-pub(super) fn confine(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Confined> {
+pub(crate) fn confine(rules: impl FnOnce() -> anyhow::Result<Rules> + Send + 'static) -> anyhow::Result<Confined> {
     rustix::thread::set_no_new_privs(true).context("cannot give up new privileges")?;
-    let (plan, args, (done, prepared)) = (plan.clone(), args.clone(), channel());
+    let (done, prepared) = channel();
     let prepare = move || {
+        let prepared = rules().map(|rules| {
+            let changed = rules.0.iter().filter(|(_, access)| access.contains(AccessFs::WriteFile));
+            let folders = changed.map(|(path, _)| path.display().to_string()).collect::<Vec<_>>().join(", ");
+            (rules.open(), folders)
+        });
         // Nobody waits any more if it took long.
-        let _ = done.send(prepare(&plan, &args));
+        let _ = done.send(prepared);
     };
     std::thread::Builder::new().name("sandbox".into()).spawn(prepare)?;
     let Ok(prepared) = prepared.recv_timeout(PATIENCE) else { return Ok(Confined::Not("a target does not respond")) };
@@ -193,22 +189,9 @@ pub(super) fn confine(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Confined>
     })
 }
 
-/// What is needed to limit files, and the folders where they can be changed. It can wait for targets.
-fn prepare(plan: &Plan, args: &ServeArgs) -> anyhow::Result<(Opened, String)> {
-    for disk in plan.settings.exports.iter().map(|export| &export.disk) {
-        // Afterwards, it cannot be known which process has locked it.
-        let locked = disk.targets().try_for_each(|target| target.check_locks(disk.read_only));
-        locked.with_context(|| format!("disk {}", disk.name))?;
-    }
-    let rules = Rules::of(plan, args);
-    let changed = rules.0.iter().filter(|(_, access)| access.contains(AccessFs::WriteFile));
-    let folders = changed.map(|(path, _)| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    Ok((rules.open(), folders))
-}
-
 impl Confined {
     /// Logs it.
-    pub(super) fn report(&self) {
+    pub(crate) fn report(&self) {
         match self {
             Confined::To(folders) => {
                 tracing::info!(folders, "sandboxed: files elsewhere cannot be changed; --sandbox-allow adds folders");
@@ -285,7 +268,7 @@ const DENIED: [libc::c_long; 58] = [
 const X32: i64 = 0x4000_0000;
 
 /// When everything has started: calls of `DENIED` fail with EPERM, in all threads.
-pub(super) fn filter() -> anyhow::Result<()> {
+pub(crate) fn filter() -> anyhow::Result<()> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         tracing::warn!("system calls are not filtered on this processor");
         return Ok(());
@@ -310,11 +293,18 @@ pub(super) fn filter() -> anyhow::Result<()> {
     }
 }
 
+/// Whether core dumps have what is in memory.
+pub(crate) fn allow_core_dumps(allowed: bool) -> anyhow::Result<()> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    let behavior = if allowed { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    set_dumpable_behavior(behavior).context("cannot exclude memory from core dumps")
+}
+
 /// A user, and a group beside its own, if there is to be another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Account {
+pub(crate) struct Account {
     /// As it was said.
-    pub(super) text: String,
+    pub(crate) text: String,
     user: (CString, Uid),
     group: Gid,
 }
@@ -339,7 +329,7 @@ impl std::str::FromStr for Account {
 
 impl Account {
     /// Makes it that of this process and all of its threads, with its further groups.
-    pub(super) fn assume(&self) -> anyhow::Result<()> {
+    pub(crate) fn assume(&self) -> anyhow::Result<()> {
         let (name, uid) = &self.user;
         if geteuid() == *uid && !uid.is_root() {
             return Ok(());

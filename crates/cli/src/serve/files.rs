@@ -1,0 +1,36 @@
+//! The files that a server opens, for its sandbox.
+
+use anyhow::Context;
+use nigh_server::{Listen, Settings};
+
+use super::Plan;
+use crate::args::ServeArgs;
+use crate::sandbox::{Rules, change, read, socket};
+
+/// What `plan` needs. It can wait for targets.
+pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
+    for disk in plan.settings.exports.iter().map(|export| &export.disk) {
+        // Afterwards, it cannot be known which process has locked it.
+        let locked = disk.targets().try_for_each(|target| target.check_locks(disk.read_only));
+        locked.with_context(|| format!("disk {}", disk.name))?;
+    }
+    let mut rules = Rules::new();
+    let Plan { settings, listen, control, record, sandbox_allow, .. } = plan;
+    let Settings { host, exports, metrics, tls, .. } = settings;
+    exports.iter().flat_map(|export| export.disk.targets()).for_each(|target| rules.target(target));
+    host.levels.iter().for_each(|level| rules.target(&level.target));
+    for address in listen {
+        if let Listen::Unix(path) = address {
+            rules.beside(path, socket());
+        }
+    }
+    control.iter().for_each(|path| rules.beside(path, socket()));
+    record.iter().for_each(|recording| rules.beside(&recording.file, change()));
+    args.config.iter().for_each(|path| rules.beside(path, read()));
+    tls.iter().for_each(|tls| rules.certificates(tls));
+    let level_tls = host.remote_level.iter().filter_map(|level| level.tls.as_ref());
+    level_tls.for_each(|tls| rules.client_certificates(tls));
+    metrics.iter().filter_map(|metrics| metrics.token.as_ref()).for_each(|path| rules.beside(path, read()));
+    sandbox_allow.iter().for_each(|folder| rules.allow(folder));
+    Ok(rules)
+}
