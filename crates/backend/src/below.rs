@@ -5,8 +5,8 @@
 //!
 //! **Invariant:** no job waits for a connection. While there is none to the server of a place, its jobs fail at once.
 //!
-//! **Invariant:** a server returns what was stored at a place last, or nothing. Its connection ends with its process, or resumes with
-//! all that it has; places that move to another server are forgotten where they were before.
+//! **Invariant:** a server returns what was stored at a place last, or nothing. A connection begins with nothing, or resumes all that the server has. Places that
+//! move to another server are forgotten where they were before, or the next connection there begins with nothing; nothing is stored there again before that.
 
 mod connect;
 mod jobs;
@@ -14,7 +14,7 @@ mod peer;
 mod spread;
 mod worker;
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -91,8 +91,8 @@ struct News {
     /// Whether there is anything that was not taken.
     is_new: bool,
     left: Vec<u64>,
-    /// Places whose blocks are gone.
-    gone: VecDeque<Range<u64>>,
+    /// Extents whose blocks are gone.
+    gone: BTreeSet<u64>,
     free: u64,
     oldest_us: Option<u64>,
 }
@@ -121,9 +121,9 @@ impl LevelLink {
         }
         let mut left = std::mem::take(&mut news.left);
         while left.len() < GONE_AT_ONCE
-            && let Some(places) = news.gone.pop_front()
+            && let Some(extent) = news.gone.pop_first()
         {
-            left.extend(places);
+            left.extend(spread::places(extent, self.block_bytes.into()));
         }
         news.is_new = !news.gone.is_empty();
         Some(LevelNews { left, free: news.free, oldest_us: news.oldest_us })
@@ -152,9 +152,9 @@ impl LevelLink {
         (news.free, news.oldest_us, news.is_new) = (free, oldest_us, true);
     }
 
-    fn note_gone(&self, places: impl Iterator<Item = Range<u64>>) {
+    fn note_gone(&self, extents: impl IntoIterator<Item = u64>) {
         let mut news = locked(&self.news);
-        news.gone.extend(places);
+        news.gone.extend(extents);
         news.is_new |= !news.gone.is_empty();
     }
 }

@@ -14,6 +14,10 @@ use crate::sandbox::{self, Account, Rules, change, read, socket};
 use crate::size::human_bytes;
 
 const BLOCK: u64 = 4096;
+/// Bytes that the store knows of a block, at most.
+const INDEX: u64 = 124;
+/// The largest file: its blocks are numbered in 32 bits.
+const FILE_MOST: u64 = 15 << 40;
 /// The most namespaces of a client: `nigh serve` has one, so with TLS as many servers may have the same certificate.
 const NAMESPACES: u32 = 16;
 
@@ -99,6 +103,14 @@ fn settings(args: &LevelArgs) -> anyhow::Result<LenderSettings> {
     let there = (there.totalram as u64).saturating_mul(u64::from(there.mem_unit));
     let asked = u64::from(all) * BLOCK;
     ensure!(asked <= there, "--memory is {}, but the machine has {}", human_bytes(asked), human_bytes(there));
+    let index = most / BLOCK * INDEX;
+    ensure!(
+        asked + index <= there,
+        "the index of {} takes up to {} besides --memory, but the machine has {}",
+        human_bytes(most),
+        human_bytes(index),
+        human_bytes(there)
+    );
     let tls = match (tls_certificate, tls_key, tls_client_ca) {
         (Some(certificate), Some(key), Some(client_ca)) => {
             let (certificate, key, client_ca) = (certificate.clone(), key.clone(), Some(client_ca.clone()));
@@ -128,5 +140,6 @@ fn file(text: &str) -> anyhow::Result<LenderFileSettings> {
     let (path, size) = text.strip_prefix("file:").and_then(|text| text.rsplit_once(':')).with_context(form)?;
     ensure!(!path.is_empty(), form());
     let bytes = nigh_text::bytes(size).with_context(|| format!("--level {text}: expected a size, such as 1T"))?;
+    ensure!(bytes <= FILE_MOST, "--level {text}: expected at most {}", human_bytes(FILE_MOST));
     Ok(LenderFileSettings { path: path.into(), bytes })
 }

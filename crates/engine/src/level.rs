@@ -85,6 +85,8 @@ pub(crate) const LOOKS: u32 = 64;
 const SHED_LOOKS: u32 = 1024;
 /// The most ranges that can be invalidated step by step at a time; of a directed level, and one more for each volume.
 const MASKS: usize = 16;
+/// Blocks that are left out after one could not be stored, because the device was away.
+const LEFT_OUT: u32 = 256;
 /// The end of a chain of places.
 const END: u32 = u32::MAX;
 
@@ -123,6 +125,8 @@ pub(crate) struct Level {
     one_of: u32,
     /// Those that were offered since it took one.
     offered: u32,
+    /// So many more are left out, because the device was away.
+    left_out: u32,
     hasher: RandomState,
     /// The blocks being stored, and their places.
     underway: HashMap<Entry, u32>,
@@ -167,6 +171,7 @@ impl Level {
             fresh: 0,
             one_of: 1,
             offered: 0,
+            left_out: 0,
             hasher: RandomState::default(),
             underway: HashMap::new(),
             masks: Vec::new(),
@@ -239,6 +244,13 @@ impl Level {
     /// The block at `place`, unless that is being written.
     pub(crate) fn settled(&self, place: u32) -> Option<Entry> {
         if place >= self.config.blocks || self.off || bit(&self.busy, place) { None } else { self.entry(place) }
+    }
+
+    /// What is being stored at `place`, if anything, will not be there.
+    pub(crate) fn cancel(&mut self, place: u32) {
+        if place < self.config.blocks && !self.off && bit(&self.busy, place) {
+            self.underway.retain(|_, &mut at| at != place);
+        }
     }
 
     /// The block at `place` of a directed level belongs there.
@@ -338,8 +350,18 @@ impl Level {
         self.one_of = if self.directed { 1 } else { one_of.max(1) };
     }
 
+    /// The device could not be reached for a store. Each attempt costs a block that the device may still have, so the next ones are left out, except those that
+    /// the policy directs.
+    pub(crate) fn note_away(&mut self) {
+        self.left_out = if self.directed { 0 } else { LEFT_OUT };
+    }
+
     /// Whether the next block that is offered is left out.
     pub(crate) fn leaves_out(&mut self) -> bool {
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return true;
+        }
         self.offered += 1;
         let takes = self.offered >= self.one_of;
         if takes {

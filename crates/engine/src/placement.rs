@@ -108,7 +108,10 @@ impl Engine {
     pub fn note_shared(&mut self, now: u64, at: usize, left: &[u32], free: u32, oldest_us: Option<u64>) {
         for &place in left {
             let level = &mut self.levels[at].level;
-            let Some(entry) = level.settled(place) else { continue };
+            let Some(entry) = level.settled(place) else {
+                level.cancel(place);
+                continue;
+            };
             level.discard(place);
             if self.unified {
                 self.note_entry_gone(entry, at);

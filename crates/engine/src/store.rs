@@ -486,6 +486,9 @@ impl Engine {
         self.levels[level].storing -= blocks.len() as u32;
         self.note_level_result(level, result);
         let of = &mut self.levels[level].level;
+        if result == Err(Fault::AWAY) {
+            of.note_away();
+        }
         for (at, &(_, entry)) in blocks.iter().enumerate() {
             of.end_store(place + at as u32, entry, sums.get(at).copied().filter(|_| result.is_ok()));
         }

@@ -247,13 +247,19 @@ impl Common {
 
     /// Changes the servers of the level on other hosts, and the parts of it that they have. The level keeps its size.
     pub(crate) fn change_level_servers(&self, servers: &[ServerShare]) -> Result<(), ChangeError> {
-        let link = self.cache.levels.iter().find_map(|level| level.link.as_ref());
+        let with_link = self.cache.levels.iter().find_map(|level| Some((level, level.link.as_ref()?)));
         let mut settings = lock(&self.settings);
-        let (Some(link), Some(remote)) = (link, settings.remote_level.as_mut()) else {
+        let (Some((level, link)), Some(remote)) = (with_link, settings.remote_level.as_mut()) else {
             return Err(ChangeError::Levels);
         };
         if remote.servers != servers {
             remote.servers = servers.to_vec();
+            if remote.bytes() != level.bytes {
+                let (asked, has) = (remote.bytes() >> 20, level.bytes >> 20);
+                tracing::warn!(
+                    "the level keeps its size of {has} MiB until the next start; its servers have {asked} MiB of it, in proportion"
+                );
+            }
             link.change(servers.to_vec());
         }
         Ok(())

@@ -35,7 +35,7 @@ pub struct Welcome {
     pub requests: u32,
     /// Blocks of this client that the server keeps at most.
     pub blocks: u64,
-    /// The server's own number, which differs after each start: what it held before is gone.
+    /// The server's own number, which differs after each start. Two addresses with the same number are of the same server.
     pub instance: u64,
 }
 

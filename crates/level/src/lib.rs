@@ -12,7 +12,9 @@ pub use contents::{Cold, Filed};
 pub use hello::{Hello, Welcome};
 pub use reply::{Notice, Refusal, Reply, Result};
 pub use request::{Level, Place, Request};
-pub use store::{ClientState, Connection, Fetch, Handled, Kept, KeptBlock, Limits, Rejected, Store, StoreCounts};
+pub use store::{
+    ClientState, Connection, Fetch, Handled, Kept, KeptBlock, Limits, ReadBlock, Rejected, Store, StoreCounts,
+};
 
 /// The versions of the protocol that this crate speaks.
 pub const VERSIONS: std::ops::RangeInclusive<u16> = 2..=2;
@@ -22,6 +24,8 @@ pub const NAME_MAX: usize = 256;
 pub const BLOCK_MAX: usize = 64 << 10;
 /// The most notices in one reply. Further ones come with the next reply.
 pub const NOTICES_MAX: usize = 1024;
+/// The most blocks that one Invalidate names; another one names all blocks of an epoch, with the count `u64::MAX`.
+pub const INVALIDATED_MAX: u64 = 4096;
 /// The longest explanation of a refusal, in bytes.
 pub const TEXT_MAX: usize = 1024;
 /// The longest message, in bytes: a buffer of this size holds any.

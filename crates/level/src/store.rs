@@ -13,7 +13,7 @@ use nigh_policy::Slot;
 use nigh_tier::{CLIENTS_MAX, Client, Server};
 
 use crate::contents::{Cold, Contents, Filed, Stored};
-use crate::{Hello, NOTICES_MAX, Notice, Place, Refusal, Reply, Request, Result};
+use crate::{Hello, INVALIDATED_MAX, NOTICES_MAX, Notice, Place, Refusal, Reply, Request, Result};
 
 /// Why a namespace is [`Refusal::Taken`].
 const TAKEN: &str = "another server with this name has the level";
@@ -22,7 +22,9 @@ const WAITING_MAX: usize = 64 << 10;
 /// Blocks of namespaces that are over, freed by each call.
 const FREED: usize = 32;
 /// Slots, beyond those of the blocks, of blocks that leave the store as soon as they are read from the file.
-const LEAVING: u32 = 1024;
+const LEAVING: u32 = 16 << 10;
+/// The most blocks that a demoted one passes on the way to its place in gLRU.
+const STEPS: u32 = 64;
 
 /// The size of a store, and what each client may use of it.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,9 @@ pub enum Rejected {
     /// There are too many clients.
     #[error("no more than {0} clients are possible")]
     Clients(Client),
+    /// The client has too many namespaces.
+    #[error("no more than {0} namespaces of a client are possible")]
+    Namespaces(u32),
     /// The client has blocks of another size.
     #[error("blocks have {has} bytes here, not {given}")]
     BlockBytes {
@@ -135,7 +140,20 @@ pub struct Fetch {
     connection: Connection,
     cookie: u64,
     namespace: u32,
+    /// As the namespace had it.
+    changes: u64,
     keep: bool,
+}
+
+/// What came of reading a block from the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadBlock<'a> {
+    /// Its contents, with the right checksum.
+    Contents(&'a [u8]),
+    /// It cannot be read, or has another checksum.
+    Damaged,
+    /// It was not read; another request may find it.
+    Skipped,
 }
 
 /// A namespace, as it is kept for the next start.
@@ -184,6 +202,12 @@ struct Namespace {
     connection: u64,
     instance: u64,
     epoch: u64,
+    /// The epoch that this one resumed, until something is done in this one: the client may not know yet that it began.
+    resumed: Option<u64>,
+    /// How often blocks became invalid by a request.
+    changes: u64,
+    /// The number of the connection that it had last.
+    last: u64,
     blocks: HashMap<u64, Slot>,
     /// Of blocks that were replaced in this epoch.
     notices: VecDeque<Notice>,
@@ -208,12 +232,14 @@ pub struct Store {
     connections: u64,
     /// The slots of notices, which are free again.
     noticed: Vec<Slot>,
+    /// Blocks of an earlier run.
+    restored: u64,
 }
 
 enum Done {
     Opened(u32, bool),
     Found,
-    Filed(Filed, bool),
+    Filed(Filed, u64, bool),
     Missed,
     Finished,
 }
@@ -232,7 +258,7 @@ impl Store {
         let slots = limits.blocks.saturating_add(if has_file { LEAVING } else { 1 });
         Store {
             limits: Limits { clients, ..limits },
-            glru: Server::new(slots, clients, limits.blocks),
+            glru: Server::new(slots, clients, limits.blocks).with_most_steps(STEPS),
             clients: Vec::new(),
             gone: StoreCounts::default(),
             names: HashMap::new(),
@@ -242,8 +268,12 @@ impl Store {
             over: VecDeque::new(),
             connections: 0,
             noticed: Vec::new(),
+            restored: 0,
         }
     }
+
+    /// The time at the start, in microseconds: blocks of an earlier run were referenced before.
+    pub const START_US: u64 = 1 << 32;
 
     /// The number of blocks of a store whose file has so many places.
     pub const fn blocks_of(places: u32) -> u32 {
@@ -310,6 +340,7 @@ impl Store {
     fn end_epoch(&mut self, number: u32) -> usize {
         let Some(of) = self.namespaces.get_mut(number as usize) else { return 0 };
         of.notices.clear();
+        of.changes += 1;
         let blocks = std::mem::take(&mut of.blocks);
         let count = blocks.len();
         if count > 0 {
@@ -376,7 +407,7 @@ impl Store {
         }
     }
 
-    /// Executes a request that came on `connection` at `now_us`, which does not go backwards. `contents` receives those of a block that
+    /// Executes a request that came on `connection` at `now_us`, which begins at [`Store::START_US`] or less and does not go backwards. `contents` receives those of a block that
     /// is found in memory.
     pub fn handle<'a>(
         &mut self,
@@ -398,9 +429,9 @@ impl Store {
         };
         let namespace = request.namespace();
         let result = match done {
-            Ok(Done::Filed(filed, keep)) => {
+            Ok(Done::Filed(filed, changes, keep)) => {
                 let namespace = namespace.unwrap_or_default();
-                return Handled::Fetch(Fetch { filed, connection, cookie, namespace, keep });
+                return Handled::Fetch(Fetch { filed, connection, cookie, namespace, changes, keep });
             }
             Ok(Done::Opened(namespace, resumed)) => Result::Opened { namespace, resumed },
             Ok(Done::Found) => Result::Found { data: contents },
@@ -411,26 +442,29 @@ impl Store {
         Handled::Reply(self.reply(now_us, connection, namespace, cookie, result))
     }
 
-    /// The contents of a block were read from the file; none if they could not be read, or have another checksum. To be called for each
-    /// [`Fetch`], also when its connection has ended.
-    pub fn finish<'a>(&mut self, now_us: u64, fetch: &Fetch, data: Option<&'a [u8]>) -> Reply<'a> {
-        let Fetch { filed, connection, cookie, namespace, keep } = *fetch;
+    /// Replies to a request whose block was in the file. To be called for each [`Fetch`], also when its connection has ended. Returns whether the file lost
+    /// the block, too.
+    pub fn finish<'a>(&mut self, now_us: u64, fetch: &Fetch, read: ReadBlock<'a>) -> (Reply<'a>, bool) {
+        let Fetch { filed, connection, cookie, namespace, changes, keep } = *fetch;
         let slot = Slot(filed.place);
         let is_there = self.contents.has(filed);
+        let is_lost = is_there && read == ReadBlock::Damaged;
         if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
-            state.counts.filed += 1;
-            state.counts.damaged += u64::from(is_there && data.is_none());
+            state.counts.filed += u64::from(read != ReadBlock::Skipped);
+            state.counts.damaged += u64::from(is_lost);
         }
-        match data {
-            Some(data) if is_there && keep => self.contents.load(slot, data),
+        match read {
+            ReadBlock::Contents(data) if is_there && keep => self.contents.load(slot, data),
+            ReadBlock::Skipped if keep => {}
             _ if is_there => self.drop_block(slot),
             _ => {}
         }
-        let result = match data.filter(|_| is_there) {
-            Some(data) => Result::Found { data },
-            None => Result::Missed,
+        let is_same = self.namespaces.get(namespace as usize).is_some_and(|of| of.changes == changes);
+        let result = match read {
+            ReadBlock::Contents(data) if is_there && is_same => Result::Found { data },
+            _ => Result::Missed,
         };
-        self.reply(now_us, connection, Some(namespace), cookie, result)
+        (self.reply(now_us, connection, Some(namespace), cookie, result), is_lost)
     }
 
     fn reply<'a>(
@@ -473,8 +507,11 @@ impl Store {
         };
         if state.namespaces.len() >= most && !state.namespaces.contains_key(name) {
             // One whose process may not return makes room.
-            let is_away = |of: &u32| self.namespaces.get(*of as usize).is_some_and(|of| of.connection == 0);
-            let away = state.namespaces.iter().find(|(_, of)| is_away(of)).map(|(name, of)| (name.clone(), *of));
+            let away = state.namespaces.iter().filter_map(|(name, of)| {
+                let Namespace { connection: 0, last, .. } = self.namespaces.get(*of as usize)? else { return None };
+                Some((*last, name.clone(), *of))
+            });
+            let away = away.min_by_key(|(last, ..)| *last).map(|(_, name, of)| (name, of));
             let Some((away, of)) = away else { return Err((Refusal::Limit, "the client has too many namespaces")) };
             state.namespaces.remove(&away);
             self.close(of);
@@ -490,8 +527,9 @@ impl Store {
         if is_same && epoch <= of.epoch {
             return Err((Refusal::Epoch, "there was a higher epoch"));
         }
-        let resumed = is_same && resumes != 0 && of.epoch == resumes;
-        (of.epoch, of.connection, of.instance) = (epoch, number, instance);
+        let resumed = is_same && resumes != 0 && (of.epoch == resumes || of.resumed == Some(resumes));
+        (of.epoch, of.connection, of.instance, of.last) = (epoch, number, instance, number);
+        of.resumed = resumed.then_some(resumes);
         if resumed {
             of.notices.iter_mut().for_each(|notice| notice.epoch = epoch);
         } else {
@@ -509,8 +547,17 @@ impl Store {
         if let Some(&number) = known {
             return number;
         }
-        let new =
-            Namespace { client, connection: 0, instance, epoch: 0, blocks: HashMap::new(), notices: VecDeque::new() };
+        let new = Namespace {
+            client,
+            connection: 0,
+            instance,
+            epoch: 0,
+            resumed: None,
+            changes: 0,
+            last: 0,
+            blocks: HashMap::new(),
+            notices: VecDeque::new(),
+        };
         let number = self.unused.pop().unwrap_or(self.namespaces.len() as u32);
         match self.namespaces.get_mut(number as usize) {
             Some(unused) => *unused = new,
@@ -531,7 +578,11 @@ impl Store {
         let of = self.namespaces.get_mut(place.namespace as usize);
         let of = of.filter(|of| of.client == connection.client && of.connection == connection.number);
         let of = of.ok_or((Refusal::Namespace, "the namespace is not open on this connection"))?;
-        if of.epoch == place.epoch { Ok(of) } else { Err((Refusal::Epoch, "the epoch is over")) }
+        if of.epoch != place.epoch {
+            return Err((Refusal::Epoch, "the epoch is over"));
+        }
+        of.resumed = None;
+        Ok(of)
     }
 
     fn retrieve(
@@ -544,6 +595,7 @@ impl Store {
     ) -> Attempt<Done> {
         let keep = to == Some(connection.level);
         let of = self.namespace(connection, place)?;
+        let changes = of.changes;
         let slot = if keep { of.blocks.get(&place.block).copied() } else { of.blocks.remove(&place.block) };
         let Some(slot) = slot else { return Ok(Done::Missed) };
         let data = self.contents.get(slot).and_then(|stored| stored.data.as_ref());
@@ -558,7 +610,7 @@ impl Store {
                 if !keep {
                     self.glru.remove(slot);
                 }
-                return Ok(Done::Filed(filed, keep));
+                return Ok(Done::Filed(filed, changes, keep));
             }
             None if keep => self.contents.touch(slot),
             None => _ = self.vacate(slot),
@@ -623,22 +675,19 @@ impl Store {
     fn invalidate(&mut self, connection: Connection, place: Place, count: u64) -> Attempt<Done> {
         let of = self.namespace(connection, place)?;
         let range = place.block..place.block.saturating_add(count);
-        if range == (0..u64::MAX) {
-            let gone = self.end_epoch(place.namespace) as u64;
-            if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
-                state.counts.invalidated += gone;
-            }
-            return Ok(Done::Finished);
-        }
-        let gone: Vec<Slot> = if count <= of.blocks.len() as u64 {
-            range.filter_map(|block| of.blocks.remove(&block)).collect()
+        let gone = if range == (0..u64::MAX) {
+            self.end_epoch(place.namespace) as u64
+        } else if count > INVALIDATED_MAX {
+            return Err((Refusal::Denied, "too many blocks at once, and not all"));
         } else {
-            of.blocks.extract_if(|block, _| range.contains(block)).map(|(_, slot)| slot).collect()
+            of.changes += 1;
+            let slots: Vec<Slot> = range.filter_map(|block| of.blocks.remove(&block)).collect();
+            slots.iter().for_each(|&slot| _ = self.vacate(slot));
+            slots.len() as u64
         };
         if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
-            state.counts.invalidated += gone.len() as u64;
+            state.counts.invalidated += gone;
         }
-        gone.into_iter().for_each(|slot| _ = self.vacate(slot));
         Ok(Done::Finished)
     }
 
@@ -651,12 +700,15 @@ impl Store {
     /// Frees `slot`, whose block may be valid.
     fn drop_block(&mut self, slot: Slot) {
         let Some(Stored { namespace, block, .. }) = self.vacate(slot) else { return };
-        if let Some(of) = self.namespaces.get_mut(namespace as usize)
-            && let Entry::Occupied(valid) = of.blocks.entry(block)
+        let Some(of) = self.namespaces.get_mut(namespace as usize) else { return };
+        if let Entry::Occupied(valid) = of.blocks.entry(block)
             && *valid.get() == slot
         {
             valid.remove();
         }
+        let client = of.client;
+        self.close_empty(namespace);
+        self.forget_empty(client);
     }
 
     /// Whether blocks are to be written to the file: see [`Store::cold`].
@@ -702,24 +754,26 @@ impl Store {
     }
 
     /// The blocks of these in the file, the one whose last use is longest ago first.
-    pub fn kept_blocks(&self) -> Vec<KeptBlock> {
-        let valid = (0..)
-            .zip(&self.namespaces)
-            .flat_map(|(number, of)| of.blocks.iter().map(move |(&block, &slot)| (number, block, slot)));
-        let mut kept: Vec<(u64, KeptBlock)> = valid
-            .filter_map(|(namespace, block, slot)| {
-                let Filed { place, sum, .. } = self.contents.filed(slot)?;
-                Some((self.glru.last(slot), KeptBlock { namespace, block, place, sum }))
-            })
-            .collect();
-        kept.sort_unstable_by_key(|(last, block)| (*last, block.place));
-        kept.into_iter().map(|(_, block)| block).collect()
+    pub fn kept_blocks(&self) -> impl Iterator<Item = KeptBlock> + '_ {
+        self.glru.from_the_bottom().filter_map(|slot| {
+            let &Stored { namespace, block, .. } = self.contents.get(slot)?;
+            let Filed { place, sum, .. } = self.contents.filed(slot)?;
+            self.is_valid(namespace, block, slot).then_some(KeptBlock { namespace, block, place, sum })
+        })
     }
 
     /// Adds a namespace of an earlier run, before any client connects. Its blocks wait for a connection that resumes its epoch. Returns its number now.
     pub fn restore(&mut self, kept: &Kept) -> std::result::Result<u32, Rejected> {
         let Kept { client, name, instance, epoch, .. } = kept;
+        let Limits { clients, namespaces_each, .. } = self.limits;
+        if !self.names.contains_key(&**client) && self.names.len() >= usize::from(clients) {
+            return Err(Rejected::Clients(clients));
+        }
         let client = self.client(client)?;
+        let state = self.clients.get(usize::from(client));
+        if state.is_some_and(|state| state.namespaces.len() >= namespaces_each as usize) {
+            return Err(Rejected::Namespaces(namespaces_each));
+        }
         let number = self.namespace_of(client, name, *instance);
         if let Some(of) = self.namespaces.get_mut(number as usize) {
             of.epoch = *epoch;
@@ -730,22 +784,28 @@ impl Store {
     /// Adds blocks of namespaces that were restored, the one whose last use is longest ago first. Returns how many could be added. After the last ones,
     /// [`Store::restored`] follows.
     pub fn restore_blocks(&mut self, blocks: impl IntoIterator<Item = KeptBlock>) -> u64 {
-        let mut restored = 0;
+        let before = self.restored;
         for KeptBlock { namespace, block, place, sum } in blocks {
             let Some(of) = self.namespaces.get_mut(namespace as usize) else { continue };
             let Entry::Vacant(new) = of.blocks.entry(block) else { continue };
             if self.glru.free() > 0 && self.contents.restore(place, namespace, block, sum) {
                 new.insert(Slot(place));
-                self.glru.demote(of.client, Slot(place), 1);
-                restored += 1;
+                self.restored += 1;
+                self.glru.demote(of.client, Slot(place), self.restored);
             }
         }
-        restored
+        self.restored - before
     }
 
     /// All blocks of an earlier run are there.
     pub fn restored(&mut self) {
         self.contents.restored();
+        let unused = (0..).zip(&self.namespaces).filter(|(_, of)| of.blocks.is_empty());
+        let unused: Vec<(u32, Client)> = unused.map(|(number, of)| (number, of.client)).collect();
+        for (number, client) in unused {
+            self.close_empty(number);
+            self.forget_empty(client);
+        }
     }
 
     /// Each client that is connected, or was and has blocks.

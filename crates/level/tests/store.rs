@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
 use nigh_level::{
-    Cold, Connection, Decoded, Fetch, Handled, Hello, KeptBlock, Limits, Place, Refusal, Rejected, Reply, Request,
-    Result, Store,
+    Cold, Connection, Decoded, Fetch, Handled, Hello, Kept, KeptBlock, Limits, Place, ReadBlock, Refusal, Rejected,
+    Reply, Request, Result, Store,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -336,7 +336,12 @@ fn run(limits: Limits, steps: &[(usize, Step)]) -> Seen {
                 let Reading { fetch, client, connection, acknowledged, block, early } =
                     reading.remove(at % reading.len());
                 let data = early.unwrap_or_else(|| read(&file, &fetch));
-                let reply = store.finish(now_us, &fetch, data.as_deref());
+                let read = match &data {
+                    Some(data) => ReadBlock::Contents(data),
+                    None => ReadBlock::Damaged,
+                };
+                let read = if at % 7 == 0 { ReadBlock::Skipped } else { read };
+                let (reply, _) = store.finish(now_us, &fetch, read);
                 let cookie = reply.cookie;
                 let (found, _) = received(reply, cookie, block);
                 let client = &clients[client];
@@ -356,7 +361,7 @@ fn run(limits: Limits, steps: &[(usize, Step)]) -> Seen {
                 let most = now_us as usize % 9;
                 let unfiled = store.unfiled(most);
                 write(&mut store, &mut file, &unfiled, false);
-                let (kept, blocks) = (store.kept(), store.kept_blocks());
+                let (kept, blocks) = (store.kept(), store.kept_blocks().collect::<Vec<_>>());
                 seen.damaged += store.counts().damaged;
                 store = Store::new(limits);
                 let numbers: HashMap<u32, u32> =
@@ -532,11 +537,11 @@ fn what_is_read_of_another_block_is_not_returned() {
     assert_eq!([demote(&mut store, 3), demote(&mut store, 4), demote(&mut store, 5)], [Some(1), Some(2), Some(0)]);
     let other = contents(0, 3, 0);
     assert_eq!((&file[&0], sum(&other)), (&other, fetch.filed.sum), "the checksum does not tell");
-    assert_eq!(store.finish(5, &fetch, Some(&other)).result, Result::Missed);
+    assert_eq!(store.finish(5, &fetch, ReadBlock::Contents(&other)).0.result, Result::Missed);
     store.check();
     let retrieve = Request::Retrieve { place: place(3), from: Some(LEVEL), to: Some(0) };
     let Handled::Fetch(fetch) = store.handle(6, connection, 9, &retrieve, &mut Vec::new()) else { panic!("a fetch") };
-    assert_eq!(store.finish(7, &fetch, Some(&other)).result, Result::Found { data: &other });
+    assert_eq!(store.finish(7, &fetch, ReadBlock::Contents(&other)).0.result, Result::Found { data: &other });
     store.check();
 }
 
@@ -602,4 +607,81 @@ fn notices_go_to_the_connection_with_the_namespace() {
     let reply = reply(store.handle(200, one, 0, &request, &mut buffer));
     noticed[0] = reply.notices.iter().filter(|notice| notice.namespace == here.namespace).count();
     assert_eq!((noticed, reply.result), ([10, 0], Result::Missed));
+}
+
+/// An Open whose reply is lost costs nothing: the next one may resume the epoch before it.
+#[test]
+fn an_epoch_is_resumed_although_a_reply_is_lost() {
+    let mut store = Store::new(LIMITS);
+    let connection = store.connect(&hello(), "a").unwrap();
+    let open = |store: &mut Store, epoch: u64, resumes: u64| {
+        let request = Request::Open { name: "x", epoch, resumes };
+        match reply(store.handle(1, connection, 0, &request, &mut Vec::new())).result {
+            Result::Opened { resumed, .. } => resumed,
+            other => panic!("{other:?}"),
+        }
+    };
+    let demote = |store: &mut Store, epoch: u64| {
+        let (place, data) = (Place { namespace: 0, epoch, block: 3 }, contents(0, 3, 0));
+        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, data: &data };
+        assert_eq!(reply(store.handle(1, connection, 0, &request, &mut Vec::new())).result, Result::Done);
+    };
+    assert!(!open(&mut store, 1, 0));
+    demote(&mut store, 1);
+    assert!(open(&mut store, 2, 1), "it is not known that this succeeded");
+    assert!(open(&mut store, 3, 1));
+    demote(&mut store, 3);
+    assert!(!open(&mut store, 4, 2), "something was done in epoch 3");
+    store.check();
+}
+
+/// What a client asks for at once is limited, whatever it has.
+#[test]
+fn an_invalidate_is_of_all_blocks_or_of_a_few() {
+    let mut store = Store::new(LIMITS);
+    let connection = store.connect(&hello(), "a").unwrap();
+    let request = Request::Open { name: "x", epoch: 1, resumes: 0 };
+    assert!(matches!(store.handle(1, connection, 0, &request, &mut Vec::new()), Handled::Reply(_)));
+    let data = contents(0, 3, 0);
+    let place = |block| Place { namespace: 0, epoch: 1, block };
+    let request = Request::Demote { place: place(3), from: 0, to: LEVEL, age_us: 0, data: &data };
+    assert_eq!(reply(store.handle(1, connection, 0, &request, &mut Vec::new())).result, Result::Done);
+    let mut invalidate = |count: u64| {
+        let request = Request::Invalidate { place: place(0), count };
+        let done = reply(store.handle(1, connection, 0, &request, &mut Vec::new())).result == Result::Done;
+        let of = store.clients().next().map_or(0, |client| client.counts.invalidated);
+        (done, of)
+    };
+    let most = nigh_level::INVALIDATED_MAX;
+    assert_eq!([invalidate(3), invalidate(most + 1), invalidate(u64::MAX)], [(true, 0), (false, 0), (true, 1)]);
+}
+
+/// Blocks of an earlier run go to the clients that they were kept for, or to nobody.
+#[test]
+fn a_restart_with_less_room_for_clients() {
+    let kept = |number: u32, client: &str, name: &str| {
+        let (client, name) = (client.to_owned(), name.to_owned());
+        Kept { number, client, name, instance: 1, epoch: 5 }
+    };
+    let mut store = Store::new(WITH_FILE);
+    let all = ["a", "b", "c", "d", "e"].map(|client| kept(9, client, "x"));
+    let numbers = all.each_ref().map(|kept| store.restore(kept).map_err(|error| error.to_string()));
+    assert_eq!(numbers[..3], [Ok(0), Ok(1), Ok(2)]);
+    assert!(numbers[3..].iter().all(|number| number.as_ref().is_err_and(|error| error.contains("3 clients"))));
+    assert_eq!((store.restore(&kept(9, "a", "y")), store.restore(&kept(9, "a", "z")).is_err()), (Ok(3), true));
+    let block = |namespace: u32, place: u32| KeptBlock { namespace, block: 256, place, sum: sum(&[namespace as u8]) };
+    let blocks = [block(0, 4), block(1, 5), block(2, 4), block(0, 6), block(7, 8), block(1, 1 << 30)];
+    assert_eq!(store.restore_blocks(blocks), 2, "each place and each block once, and no others");
+    store.restored();
+    store.check();
+    assert_eq!(store.clients().count(), 2, "those without blocks are forgotten");
+    let connection = store.connect(&hello(), "b").unwrap();
+    let request = Request::Open { name: "x", epoch: 6, resumes: 5 };
+    let mut data = Vec::new();
+    let opened = reply(store.handle(Store::START_US, connection, 0, &request, &mut data)).result;
+    assert_eq!(opened, Result::Opened { namespace: 1, resumed: true });
+    let place = Place { namespace: 1, epoch: 6, block: 256 };
+    let retrieve = Request::Retrieve { place, from: Some(LEVEL), to: Some(LEVEL) };
+    let handled = store.handle(Store::START_US, connection, 1, &retrieve, &mut data);
+    assert!(matches!(handled, Handled::Fetch(fetch) if fetch.filed.place == 5), "{handled:?}");
 }

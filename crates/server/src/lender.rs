@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -48,7 +48,7 @@ const KEEPALIVE_TRIES: u32 = 3;
 /// How long a reply may be without the client's acknowledgement: as long as all of the above.
 const UNACKNOWLEDGED_MS: u32 = 25_000;
 
-/// How long the end waits for connections, and for the file.
+/// How long the end waits for connections, and for the file without any progress.
 const END: Duration = Duration::from_secs(1);
 const END_OF_FILE: Duration = Duration::from_secs(8);
 const GLANCE: Duration = Duration::from_millis(2);
@@ -223,14 +223,23 @@ impl Lender {
         // On a thread of its own: a file that does not respond does not delay the end for long.
         let (common, (sender, kept)) = (self.common.clone(), channel());
         let keep = move || {
-            if writer.is_finished() {
+            // It ends after what it is writing.
+            if writer.join().is_ok() {
                 common.file.iter().for_each(|file| file.keep(&common.store));
             }
             // After the limit, nobody waits.
             let _ = sender.send(());
         };
-        if Builder::new().name("keeping".into()).spawn(keep).is_ok() && kept.recv_timeout(END_OF_FILE).is_err() {
-            tracing::error!("the file of the level does not respond: it will start empty");
+        let spawned = Builder::new().name("keeping".into()).spawn(keep);
+        let progress = || self.common.file.as_ref().map_or(0, |file| file.progress.load(Ordering::Relaxed));
+        let mut before = progress();
+        while spawned.is_ok() && kept.recv_timeout(END_OF_FILE) == Err(RecvTimeoutError::Timeout) {
+            let now = progress();
+            if now == before {
+                tracing::error!("the file of the level does not respond: it will start empty");
+                return;
+            }
+            before = now;
         }
     }
 
@@ -287,6 +296,8 @@ impl Common {
             connection::serve(&common, number, &stream, peer);
             stream.shut_down();
             lock(&common.guests).remove(&number);
+            // Usually those of this client.
+            while lock(&common.store).free_some() {}
         };
         if let Err(error) = Builder::new().name("client".into()).spawn(serve) {
             lock(&self.guests).remove(&number);
@@ -306,7 +317,7 @@ impl Common {
 
     /// The time since the start, in microseconds.
     fn now_us(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
+        Store::START_US + self.start.elapsed().as_micros() as u64
     }
 
     fn reload(&self) -> Result<(), TlsError> {
@@ -347,6 +358,7 @@ impl Common {
             writes: file.written.load(Ordering::Relaxed),
             faults: file.faults.load(Ordering::Relaxed),
             off: file.is_off(),
+            oldest_read_us: file.oldest_read().map_or(0, |age| age.as_micros() as u64),
         });
         clients.sort_by(|one, other| one.name.cmp(&other.name));
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed);

@@ -2,6 +2,9 @@
 //!
 //! The server decides nothing about levels: it keeps what a client directs here, and replaces the bottom block when it is full.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use nigh_policy::Slot;
 use nigh_policy::list::{Links, List};
 
@@ -52,8 +55,9 @@ pub struct Server {
     notices: Vec<Vec<Slot>>,
     /// By client: the blocks that it owns.
     shares: Vec<u32>,
-    /// Blocks that were passed on the way to the place of a demoted one.
+    /// Blocks that were passed on the way to the place of a demoted one, and the most for one of them.
     steps: u64,
+    most_steps: u32,
 }
 
 /// The result of Retrieve(b, i, j) at the server.
@@ -84,7 +88,14 @@ impl Server {
             notices: vec![Vec::new(); clients],
             shares: vec![0; clients],
             steps: 0,
+            most_steps: u32::MAX,
         }
+    }
+
+    /// A block that would have to pass more than `most` others on the way to its place stays above the next one, as if it had been referenced when that was.
+    #[must_use]
+    pub fn with_most_steps(self, most: u32) -> Server {
+        Server { most_steps: most, ..self }
     }
 
     /// `client` retrieves the block of `slot`, in the reference numbered `now`. It is kept here if its level tag says so. A block that
@@ -145,11 +156,17 @@ impl Server {
         }
     }
 
-    fn enter(&mut self, list: usize, slot: Slot, cached: Cached) {
+    fn enter(&mut self, list: usize, slot: Slot, mut cached: Cached) {
         let of = &mut self.lists[list];
         let mut above = None;
         let mut at = of.front(&self.links);
+        let mut steps = 0;
         while let Some(next) = at.filter(|&next| self.links.own(next).last > cached.last) {
+            if steps == self.most_steps {
+                cached.last = self.links.own(next).last;
+                break;
+            }
+            steps += 1;
             self.steps += 1;
             above = Some(next);
             at = of.after(&self.links, next);
@@ -211,9 +228,16 @@ impl Server {
         into.append(&mut self.notices[usize::from(client)]);
     }
 
-    /// The number of the last reference to the block of `slot`; 0 if it is not here.
-    pub fn last(&self, slot: Slot) -> u64 {
-        self.links.own(slot).last
+    /// All blocks, the bottom of gLRU first.
+    pub fn from_the_bottom(&self) -> impl Iterator<Item = Slot> + '_ {
+        let next = |list: usize, slot: Slot| Reverse((self.links.own(slot).last, list, slot));
+        let bottoms = self.lists.iter().enumerate().filter_map(|(list, of)| Some((list, of.back(&self.links)?)));
+        let mut heap: BinaryHeap<_> = bottoms.map(|(list, slot)| next(list, slot)).collect();
+        std::iter::from_fn(move || {
+            let Reverse((_, list, slot)) = heap.pop()?;
+            heap.extend(self.lists[list].before(&self.links, slot).map(|above| next(list, above)));
+            Some(slot)
+        })
     }
 
     /// Blocks that fit in before one is replaced.

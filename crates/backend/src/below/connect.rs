@@ -1,8 +1,10 @@
 //! Connections to a server of a level: made on a thread of its own, so that no job waits for one.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,11 +24,15 @@ static INSTANCE: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()
 /// Connects to the servers of a level, again and again.
 pub(super) struct Connector {
     level: RemoteLevel,
+    /// The last epoch that was begun.
+    epoch: AtomicU64,
+    /// The servers that are connected: address, and the number of their start.
+    connected: Mutex<HashMap<String, u64>>,
     /// The certificates, as they were read last.
     tls: Option<(ClientTlsSettings, Mutex<Arc<ClientConfig>>)>,
 }
 
-/// An open connection, in an epoch of its own.
+/// An open connection, in an epoch that it began.
 pub(super) struct Session {
     pub(super) stream: ClientStream,
     pub(super) namespace: u32,
@@ -48,7 +54,7 @@ impl Connector {
             }
             None => None,
         };
-        Ok(Connector { level, tls })
+        Ok(Connector { level, epoch: AtomicU64::new(0), connected: Mutex::default(), tls })
     }
 
     pub(super) fn level(&self) -> &RemoteLevel {
@@ -62,10 +68,26 @@ impl Connector {
             let made = TcpStream::connect_timeout(&at, PATIENCE);
             match made.and_then(|socket| self.greet(address, socket, resumes)) {
                 Ok(session) => return Ok(session),
-                Err(error) => failed = error,
+                Err(error) => {
+                    self.disconnected(address);
+                    failed = error;
+                }
             }
         }
         Err(failed)
+    }
+
+    /// Later epochs of this client have higher numbers: those of another process as long as clocks go forward, and those of this one always.
+    fn next_epoch(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let next = |last: u64| Some(now.max(last + 1));
+        let last = self.epoch.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+        now.max(last + 1)
+    }
+
+    /// There is no connection to the server at `address` any more.
+    pub(super) fn disconnected(&self, address: &str) {
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
     }
 
     /// The certificates, which may have been replaced since they were read last. If they cannot be read any more, those of then.
@@ -107,8 +129,16 @@ impl Connector {
                 Decoded::Need(_) => more(&mut stream, &mut input)?,
             }
         };
-        // Later epochs of this client have higher numbers as long as clocks go forward.
-        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let twin = connected.iter().find(|(other, instance)| **instance == welcome.instance && *other != address);
+        if let Some((other, _)) = twin {
+            return Err(io::Error::other(format!(
+                "it is the same server as {other}: leave one of them out of the level"
+            )));
+        }
+        connected.insert(address.to_owned(), welcome.instance);
+        drop(connected);
+        let epoch = self.next_epoch();
         out.clear();
         // Servers with the same certificate have a namespace each.
         Request::Open { name: client, epoch, resumes }.encode(0, &mut out);

@@ -1,8 +1,7 @@
 //! A server of a level: the connection to it, and what waits for it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use nigh_level::{Decoded, MESSAGE_MAX, Place, Refusal, Reply, Request, Result as
 
 use super::connect::{Connector, Session};
 use super::jobs::{Jobs, Part};
-use super::spread::Ticket;
+use super::spread::{self, Ticket};
 use super::{Desk, LevelLink, ServerShare, ServerState};
 
 /// How long a request may be without a reply.
@@ -28,6 +27,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 const STORES: usize = 32;
 /// Bytes that are received at a time, at most.
 const BUFFER: usize = 64 << 10;
+/// The most extents that are being forgotten while there is nothing else to do.
+const FORGETS: usize = 4;
 /// The most blocks that wait to be stored. Others fail.
 const QUEUE: usize = 4096;
 /// There is no connection, or too much waits for it.
@@ -51,6 +52,7 @@ struct Live {
     /// The requests without a reply, by cookie.
     pending: HashMap<u64, Asked>,
     stores: usize,
+    forgets: usize,
     /// When each request was made, in that order, by cookie; those at the front may have their reply.
     made: VecDeque<(u64, Instant)>,
     cookie: u64,
@@ -99,12 +101,14 @@ pub(super) struct Peer {
     /// The epoch that the next connection resumes.
     epoch: u64,
     retry: Instant,
-    connecting: Option<Receiver<io::Result<Session>>>,
+    /// A connection that is being made, and the epoch that it resumes.
+    connecting: Option<(u64, Receiver<io::Result<Session>>)>,
     /// What the log said last of connecting, and when.
     complaint: Option<(String, Instant)>,
     reads: VecDeque<Part>,
     writes: VecDeque<Part>,
-    forget: VecDeque<Range<u64>>,
+    /// Extents that are elsewhere now.
+    forget: BTreeSet<u64>,
     /// What it said last of its room, and of the age of the block that leaves next.
     pub(super) room: (u64, Option<u64>),
 }
@@ -124,7 +128,7 @@ impl Peer {
             complaint: None,
             reads: VecDeque::new(),
             writes: VecDeque::new(),
-            forget: VecDeque::new(),
+            forget: BTreeSet::new(),
             room: (0, None),
         }
     }
@@ -145,9 +149,18 @@ impl Peer {
         self.live.is_some()
     }
 
-    pub(super) fn adopt(&mut self, session: Session) -> Change {
+    pub(super) fn adopt(&mut self, session: Session, block_bytes: u32) -> Change {
         let Session { blocks, resumed, epoch, .. } = session;
         let address = &self.state.address;
+        let share = self.state.bytes.load(Ordering::Relaxed);
+        if blocks.saturating_mul(block_bytes.into()) < share {
+            let has = (blocks * u64::from(block_bytes)) >> 20;
+            tracing::warn!(
+                level = address,
+                "the server has only {has} MiB for this client, less than its part of the level, {} MiB",
+                share >> 20
+            );
+        }
         if resumed {
             tracing::info!(level = address, "connected to the level again; it has what it had");
         } else {
@@ -165,6 +178,7 @@ impl Peer {
             buffer: vec![0; BUFFER].into(),
             pending: HashMap::new(),
             stores: 0,
+            forgets: 0,
             made: VecDeque::new(),
             cookie: 0,
         });
@@ -177,10 +191,12 @@ impl Peer {
         self.forget.clear();
     }
 
-    /// The server is to forget the blocks at these places, which are elsewhere now.
-    pub(super) fn forget(&mut self, places: Range<u64>) {
+    /// The server is to forget the blocks of an extent, which is elsewhere now. If it is away, its next connection begins with nothing.
+    pub(super) fn forget(&mut self, extent: u64) {
         if self.live.is_some() {
-            self.forget.push_back(places);
+            self.forget.insert(extent);
+        } else {
+            self.start_over();
         }
     }
 
@@ -228,12 +244,19 @@ impl Peer {
         if self.live.is_some() {
             return None;
         }
-        let tried = self.connecting.as_ref().and_then(|tried| tried.try_recv().ok());
-        if let Some(tried) = tried {
+        let tried = self.connecting.as_ref().and_then(|(epoch, tried)| Some((*epoch, tried.try_recv().ok()?)));
+        if let Some((epoch, tried)) = tried {
             self.connecting = None;
             self.retry = now + PAUSE;
             match tried {
-                Ok(session) => return Some(self.adopt(session)),
+                Ok(session) if epoch == self.epoch => {
+                    return Some(self.adopt(session, connector.level().block_bytes));
+                }
+                // Meanwhile, its places were given to others.
+                Ok(_) => {
+                    connector.disconnected(&self.state.address);
+                    self.retry = now;
+                }
                 Err(error) => self.complain(&error, now),
             }
         } else if self.connecting.is_none() && now >= self.retry {
@@ -247,7 +270,7 @@ impl Peer {
             };
             self.retry = now + PAUSE;
             if Builder::new().name("connect".into()).spawn(connect).is_ok() {
-                self.connecting = Some(tried);
+                self.connecting = Some((epoch, tried));
             }
         }
         None
@@ -268,7 +291,7 @@ impl Peer {
     /// The connection is of no use any more: what waits for it fails. Whatever the server still does with it belongs to a
     /// connection that is over.
     pub(super) fn lose(&mut self, error: &io::Error, link: &LevelLink, jobs: &mut Jobs, now: Instant) {
-        tracing::warn!(level = self.state.address, %error, "the connection to the level is lost; the cache continues without it");
+        tracing::warn!(level = self.state.address, %error, "the connection to the level is lost; the cache continues without this server");
         self.state.is_off.store(true, Ordering::Release);
         self.state.lost.fetch_add(1, Ordering::Relaxed);
         link.lost.fetch_add(1, Ordering::Relaxed);
@@ -306,7 +329,7 @@ impl Peer {
         now: Instant,
     ) -> io::Result<(Vec<u64>, bool)> {
         let received = self.receive(jobs, link)?;
-        self.fill(level, jobs, now);
+        self.fill(level, link.block_bytes.into(), jobs, now);
         let Some(live) = &mut self.live else { return Ok(received) };
         live.send()?;
         while live.made.front().is_some_and(|(cookie, _)| !live.pending.contains_key(cookie)) {
@@ -318,16 +341,27 @@ impl Peer {
         Ok(received)
     }
 
-    fn fill(&mut self, level: u8, jobs: &Jobs, now: Instant) {
+    fn fill(&mut self, level: u8, block_bytes: u64, jobs: &mut Jobs, now: Instant) {
         let Some(live) = &mut self.live else { return };
         let Session { namespace, epoch, requests, .. } = live.session;
         let place = |block: u64| Place { namespace, epoch, block };
         while live.pending.len() < requests {
             let cookie = live.cookie + 1;
-            // First, so that nothing for these places that comes later is forgotten.
-            let asked = if let Some(places) = self.forget.pop_front() {
+            // What an extent had is forgotten before anything is stored there again.
+            let stored = self.writes.front().filter(|_| live.stores < STORES);
+            let stored = stored.map(|part| spread::extent_at(part.place * block_bytes));
+            let forget = match stored.filter(|extent| self.forget.contains(extent)) {
+                None if self.reads.is_empty() && stored.is_none() && live.forgets < FORGETS => {
+                    self.forget.first().copied()
+                }
+                before_store => before_store.filter(|_| self.reads.is_empty()),
+            };
+            let asked = if let Some(extent) = forget {
+                self.forget.remove(&extent);
+                let places = spread::places(extent, block_bytes);
                 let count = places.end - places.start;
                 Request::Invalidate { place: place(places.start), count }.encode(cookie, &mut live.out);
+                live.forgets += 1;
                 Asked::Forget
             } else if let Some(part) = self.reads.pop_front() {
                 let to = if jobs.leaves(part) { level - 1 } else { level };
@@ -337,7 +371,10 @@ impl Peer {
             } else if live.stores < STORES
                 && let Some(part) = self.writes.pop_front()
             {
-                let Some((data, age_us)) = jobs.contents(part) else { continue };
+                let Some((data, age_us)) = jobs.contents(part) else {
+                    jobs.end(part, Err(OFF));
+                    continue;
+                };
                 let (from, to) = (level - 1, level);
                 Request::Demote { place: place(part.place), from, to, age_us, data }.encode(cookie, &mut live.out);
                 live.stores += 1;
@@ -377,8 +414,14 @@ impl Peer {
                 let part = match asked.ok_or_else(|| invalid("a reply to no request".to_owned()))? {
                     Asked::Part(part) => part,
                     Asked::Forget => match reply.result {
-                        Outcome::Done => continue,
-                        _ => return Err(invalid("a reply to another request".to_owned())),
+                        Outcome::Done => {
+                            live.forgets -= 1;
+                            continue;
+                        }
+                        _ => {
+                            self.epoch = 0;
+                            return Err(invalid("a reply to another request".to_owned()));
+                        }
                     },
                 };
                 live.stores -= usize::from(!part.is_read);

@@ -35,7 +35,7 @@ impl Worker {
         for (state, session) in sessions {
             let mut peer = Peer::new(state, now);
             match session {
-                Ok(session) => _ = peer.adopt(session),
+                Ok(session) => _ = peer.adopt(session, worker.link.block_bytes),
                 Err(reason) => peer.failed(reason, now),
             }
             peer.has_places = peer.is_live();
@@ -95,8 +95,9 @@ impl Worker {
             let change = self.peers[at].reconnect(&self.connector, &self.desk, now);
             match change {
                 Some(Change::Empty) if self.peers[at].has_places => self.tell_gone(at),
-                Some(Change::Empty) => self.reroute(|peers| peers[at].has_places = true),
-                Some(Change::Resumed) | None => {}
+                // Without places, it has nothing to resume.
+                Some(_) if !self.peers[at].has_places => self.reroute(|peers| peers[at].has_places = true),
+                Some(_) | None => {}
             }
         }
         let is_another_there = self.peers.iter().any(|peer| peer.has_places && peer.is_live());
@@ -124,12 +125,15 @@ impl Worker {
                     left.extend(of);
                     has_replies |= replies;
                 }
-                Err(error) => peer.lose(&error, &self.link, &mut self.jobs, now),
+                Err(error) => {
+                    peer.lose(&error, &self.link, &mut self.jobs, now);
+                    self.connector.disconnected(&peer.state.address);
+                }
             }
         }
         if has_replies {
             let rooms = || self.peers.iter().filter(|peer| peer.is_live()).map(|peer| peer.room);
-            // While one of them has room for more, nothing has to leave.
+            // While one of them is empty, there is no such age.
             let oldest_us = rooms().map(|(_, oldest)| oldest).collect::<Option<Vec<u64>>>();
             let oldest_us = oldest_us.and_then(|ages| ages.into_iter().max());
             self.link.note(left, rooms().map(|(free, _)| free).sum(), oldest_us);
@@ -140,11 +144,7 @@ impl Worker {
     /// The server number `at` lost what it had.
     fn tell_gone(&mut self, at: usize) {
         let own = spread::extents(self.link.bytes).filter(|&extent| self.owner(extent) == Some(at));
-        self.link.note_gone(own.map(|extent| self.places(extent)));
-    }
-
-    fn places(&self, extent: u64) -> std::ops::Range<u64> {
-        spread::places(extent, self.link.block_bytes.into())
+        self.link.note_gone(own);
     }
 
     /// Changes which servers have places. Places that move are empty.
@@ -164,13 +164,12 @@ impl Worker {
         let mut moved = Vec::new();
         for (extent, (before, after)) in (0..).zip(before.iter().zip(&after)) {
             let Some(before) = before.as_ref().filter(|_| !same(before, after)) else { continue };
-            let places = self.places(extent);
             if let Some(peer) = self.peers.iter_mut().find(|peer| Arc::ptr_eq(&peer.state, before)) {
-                peer.forget(places.clone());
+                peer.forget(extent);
             }
-            moved.push(places);
+            moved.push(extent);
         }
-        self.link.note_gone(moved.into_iter());
+        self.link.note_gone(moved);
         self.hand_out(waiting);
     }
 
@@ -189,7 +188,11 @@ impl Worker {
                 peers.push(peer);
             }
         });
-        left.iter_mut().for_each(|peer| peer.end(&mut self.jobs));
+        for mut peer in left {
+            peer.give_back();
+            peer.end(&mut self.jobs);
+            self.connector.disconnected(&peer.state.address);
+        }
         self.link.set_servers(self.peers.iter().map(|peer| peer.state.clone()).collect());
     }
 }

@@ -74,7 +74,6 @@ pub(super) fn serve(common: &Arc<Common>, number: u64, stream: &Arc<Stream>, pee
     let ended = requests(common, number, stream, connection, &mut input, &fetching);
     fetching.end();
     lock(&common.store).disconnect(connection);
-    while lock(&common.store).free_some() {}
     // Without a namespace, it was logged why, and not each time.
     let had_some = lock(&common.guests).get(&number).is_some_and(|guest| !guest.namespaces.is_empty());
     match ended {
@@ -129,6 +128,10 @@ fn requests(
     loop {
         while let Decoded::Whole((cookie, request), length) = Request::decode(input.rest())? {
             let mut store = lock(&common.store);
+            // What would be done from now on is not in the index that is kept.
+            if common.stopping.load(Ordering::Acquire) {
+                return Ok(());
+            }
             let handled = store.handle(common.now_us(), connection, cookie, &request, &mut contents);
             if let Some(file) = common.file.as_ref().filter(|_| store.is_crowded()) {
                 file.crowded.notify_one();
@@ -164,10 +167,13 @@ fn opened(common: &Common, number: u64, name: &str, reply: &Reply<'_>) {
     let mut guests = lock(&common.guests);
     let Some(guest) = guests.get_mut(&number) else { return };
     match reply.result {
-        Outcome::Opened { .. } => {
+        Outcome::Opened { resumed, .. } => {
             let Guest { name: client, peer, namespaces, .. } = guest;
-            tracing::info!(client, level_name = name, %peer, "connected");
-            namespaces.push(name.to_owned());
+            if namespaces.iter().all(|of| of != name) {
+                let how = if resumed { "connected again" } else { "connected" };
+                tracing::info!(client, level_name = name, %peer, "{how}");
+                namespaces.push(name.to_owned());
+            }
         }
         Outcome::Refused { refusal: Refusal::Taken, .. } => {
             let (client, peer) = (guest.name.clone(), guest.peer);

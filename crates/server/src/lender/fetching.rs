@@ -6,10 +6,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use std::time::Duration;
 
 use nigh_backend::PlacesBuffer;
 use nigh_host::front::lock;
-use nigh_level::Fetch;
+use nigh_level::{Fetch, ReadBlock};
 
 use super::Common;
 use super::file::File;
@@ -19,6 +20,9 @@ use crate::stream::Stream;
 const THREADS: usize = 4;
 /// The most blocks of a connection that wait.
 const WAITING: usize = 256;
+
+/// How often a connection with too much looks whether the file responds.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// What a connection and its threads share.
 pub(super) struct Fetching {
@@ -49,32 +53,39 @@ impl Fetching {
         })
     }
 
-    /// Sends whole messages.
+    /// Sends whole messages. If that fails, nothing more is sent: another message must not follow half of one.
     pub(super) fn send(&self, messages: &[u8]) -> io::Result<()> {
         let _alone = lock(&self.sending);
-        self.common.send(&self.stream, messages)
+        let sent = self.common.send(&self.stream, messages);
+        if sent.is_err() {
+            self.stream.shut_down();
+        }
+        sent
     }
 
     fn wait<'a>(&self, work: MutexGuard<'a, Work>) -> MutexGuard<'a, Work> {
         self.changed.wait(work).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a block read and sent. Waits if too much waits already.
+    /// Has a block read and sent. Waits if too much waits already. While the file does not respond, nothing waits: blocks in it count as missing.
     pub(super) fn add(self: &Arc<Fetching>, fetch: Fetch) {
+        let is_stuck = || self.common.file.as_ref().is_some_and(File::is_stuck);
         let mut work = lock(&self.work);
-        while work.waiting.len() >= WAITING {
-            work = self.wait(work);
+        while work.waiting.len() >= WAITING && !is_stuck() {
+            work = self.changed.wait_timeout(work, GLANCE).unwrap_or_else(PoisonError::into_inner).0;
         }
         work.waiting.push_back(fetch);
+        if is_stuck() {
+            return self.skip(work);
+        }
         self.changed.notify_all();
-        if work.idle >= work.waiting.len() || work.threads >= THREADS || !self.common.begin_fetching() {
-            if work.threads > 0 {
-                return;
+        if work.idle >= work.waiting.len() || work.threads >= THREADS {
+            return;
+        }
+        if !self.common.begin_fetching() {
+            if work.threads == 0 {
+                self.skip(work);
             }
-            // Nobody can read it.
-            let fetches: Vec<Fetch> = work.waiting.drain(..).collect();
-            drop(work);
-            fetches.iter().for_each(|fetch| self.reply(fetch, None));
             return;
         }
         work.threads += 1;
@@ -87,11 +98,16 @@ impl Fetching {
             let mut work = lock(&self.work);
             work.threads -= 1;
             if work.threads == 0 {
-                let fetches: Vec<Fetch> = work.waiting.drain(..).collect();
-                drop(work);
-                fetches.iter().for_each(|fetch| self.reply(fetch, None));
+                self.skip(work);
             }
         }
+    }
+
+    /// Nobody reads what waits.
+    fn skip(&self, mut work: MutexGuard<'_, Work>) {
+        let fetches: Vec<Fetch> = work.waiting.drain(..).collect();
+        drop(work);
+        fetches.iter().for_each(|fetch| self.reply(fetch, ReadBlock::Skipped));
     }
 
     /// The connection has ended. What waits is still read, but nobody receives it.
@@ -113,21 +129,23 @@ impl Fetching {
             drop(work);
             self.changed.notify_all();
             let file: Option<&File> = self.common.file.as_ref();
-            let data = file.and_then(|file| file.read(&fetch.filed, &mut buffer));
-            self.reply(&fetch, data);
+            let read = file.map_or(ReadBlock::Damaged, |file| file.read(&fetch.filed, &mut buffer));
+            self.reply(&fetch, read);
         }
         self.common.end_fetching();
     }
 
-    fn reply(&self, fetch: &Fetch, data: Option<&[u8]>) {
+    fn reply(&self, fetch: &Fetch, read: ReadBlock<'_>) {
         let mut out = Vec::new();
         let mut store = lock(&self.common.store);
-        store.finish(self.common.now_us(), fetch, data).encode(&mut out);
+        let (reply, is_lost) = store.finish(self.common.now_us(), fetch, read);
+        reply.encode(&mut out);
         drop(store);
+        if let Some(file) = self.common.file.as_ref().filter(|_| is_lost) {
+            file.note_damaged(&fetch.filed);
+        }
         if let Err(error) = self.send(&out) {
             tracing::debug!(%error, "a client does not get a block");
-            // The connection's thread notices.
-            self.stream.shut_down();
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The file of a level server: what of its blocks is not in memory.
 //!
-//! One thread writes the blocks in memory that were used longest ago. Threads of the connections read (`fetching.rs`). Nobody waits for
-//! the file with the store locked.
+//! One thread writes the blocks in memory that were used longest ago. Threads of the connections read (`fetching.rs`). While the server serves, nobody waits for
+//! the file with the store locked. While a read takes long, no other one begins.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nigh_backend::{Home, Image, LevelFile, PLACES, Places, PlacesBuffer};
 use nigh_engine::{Stored, Volume};
 use nigh_host::front::lock;
-use nigh_level::{Cold, Filed, Kept, KeptBlock, Limits, Store};
+use nigh_level::{Cold, Filed, Kept, KeptBlock, Limits, ReadBlock, Store};
 
 use super::Common;
 use crate::error::StartError;
@@ -25,8 +25,12 @@ const BATCH: usize = 64;
 const FAULTS: u32 = 8;
 /// How long the writer waits for work before it looks again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long blocks that only memory has are written at the end.
-const END: Duration = Duration::from_secs(5);
+/// While a read takes longer than this, blocks in the file count as missing.
+const STUCK: Duration = Duration::from_millis(300);
+/// How long blocks that only memory has are written at the end, those that were used last first.
+const END: Duration = Duration::from_secs(60);
+/// Blocks of one piece of the index.
+const PIECE: usize = 4096;
 /// The most blocks that are written at the end.
 const LAST_BLOCKS: usize = 1 << 20;
 /// How long the end waits for reads under way.
@@ -51,8 +55,14 @@ pub(super) struct File {
     off: AtomicBool,
     pub(super) faults: AtomicU64,
     pub(super) written: AtomicU64,
-    /// Blocks that are not as they were written.
+    /// What is done at the end grows this.
+    pub(super) progress: AtomicU64,
+    /// Reads under way, by number, and the next number.
+    reading: Mutex<(BTreeMap<u64, Instant>, u64)>,
+    /// Blocks that are not as they were written; operations that failed; blocks that were not read because another read took long.
     damaged: Refusals,
+    failed: Refusals,
+    stuck: Refusals,
     /// Wakes the writer.
     pub(super) crowded: Condvar,
 }
@@ -76,7 +86,11 @@ impl File {
             off: AtomicBool::new(false),
             faults: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            progress: AtomicU64::new(0),
+            reading: Mutex::default(),
             damaged: Refusals::default(),
+            failed: Refusals::default(),
+            stuck: Refusals::default(),
             crowded: Condvar::new(),
         };
         Ok((file, blocks, image))
@@ -104,7 +118,9 @@ impl File {
                 self.faults.fetch_add(1, Ordering::Relaxed);
                 let file = self.path.display();
                 if self.in_a_row.fetch_add(1, Ordering::Relaxed) + 1 < FAULTS {
-                    tracing::warn!(%file, %error, "the file of the level failed");
+                    if let Some(count) = self.failed.add(Instant::now()) {
+                        tracing::warn!(%file, %error, count, "the file of the level failed");
+                    }
                 } else if !self.off.swap(true, Ordering::AcqRel) {
                     tracing::error!(%file, %error, "the file is not used any more: it failed too often; the level continues in memory");
                 }
@@ -113,16 +129,45 @@ impl File {
         }
     }
 
-    /// Reads a block into `buffer`; none if it cannot be read, or is not as it was written.
-    pub(super) fn read<'a>(&self, filed: &Filed, buffer: &'a mut PlacesBuffer) -> Option<&'a [u8]> {
-        let read = self.note(self.places()?.read(filed.place, filed.sum, buffer))?;
-        if read.is_none()
-            && let Some(count) = self.damaged.add(Instant::now())
-        {
+    /// Whether a read takes so long that no other one should begin.
+    pub(super) fn is_stuck(&self) -> bool {
+        let is_stuck = self.oldest_read().is_some_and(|age| age > STUCK);
+        if is_stuck && let Some(count) = self.stuck.add(Instant::now()) {
+            tracing::warn!(file = %self.path.display(), count, "the file responds slowly; its blocks count as missing meanwhile");
+        }
+        is_stuck
+    }
+
+    /// The age of the oldest read under way.
+    pub(super) fn oldest_read(&self) -> Option<Duration> {
+        lock(&self.reading).0.values().min().map(Instant::elapsed)
+    }
+
+    /// Reads a block into `buffer`.
+    pub(super) fn read<'a>(&self, filed: &Filed, buffer: &'a mut PlacesBuffer) -> ReadBlock<'a> {
+        let Some(places) = self.places() else { return ReadBlock::Damaged };
+        if self.is_stuck() {
+            return ReadBlock::Skipped;
+        }
+        let mut reading = lock(&self.reading);
+        reading.1 += 1;
+        let number = reading.1;
+        reading.0.insert(number, Instant::now());
+        drop(reading);
+        let read = places.read(filed.place, filed.sum, buffer);
+        lock(&self.reading).0.remove(&number);
+        match self.note(read).flatten() {
+            Some(contents) => ReadBlock::Contents(contents),
+            None => ReadBlock::Damaged,
+        }
+    }
+
+    /// A block is not in the file any more as it was written.
+    pub(super) fn note_damaged(&self, filed: &Filed) {
+        if let Some(count) = self.damaged.add(Instant::now()) {
             let (file, place) = (self.path.display(), filed.place);
             tracing::warn!(%file, place, count, "a block is not as it was written; it counts as missing");
         }
-        read
     }
 
     /// Writes `cold`, and tells the store.
@@ -148,6 +193,7 @@ impl File {
             drop(store);
             let count = if is_written { run.len() as u64 } else { 0 };
             self.written.fetch_add(count, Ordering::Relaxed);
+            self.progress.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -176,11 +222,16 @@ impl File {
             tracing::info!(%file, "starts empty: the level is new, its size changed, or the last end was not orderly");
             return Ok(());
         };
-        let homes = image.homes.iter().filter_map(|home| {
-            let kept = kept(home)?;
-            Some((home.volume.0, store.restore(&kept).ok()?))
-        });
-        let numbers: HashMap<u32, u32> = homes.collect();
+        let mut numbers: HashMap<u32, u32> = HashMap::new();
+        for kept in image.homes.iter().filter_map(kept) {
+            match store.restore(&kept) {
+                Ok(number) => _ = numbers.insert(kept.number, number),
+                Err(error) => {
+                    let Kept { client, name, .. } = &kept;
+                    tracing::warn!(%file, client, level_name = name, %error, "discarded the blocks of this client");
+                }
+            }
+        }
         let mut blocks = 0;
         loop {
             match image.next_piece() {
@@ -220,20 +271,27 @@ impl File {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(places);
+        let file = self.path.display();
         if self.is_off() {
+            tracing::error!(%file, "it failed: the level will start empty");
             return;
         }
         let store = lock(store);
         let homes: Vec<Home> = store.kept().iter().map(home).collect();
-        let blocks = store.kept_blocks().into_iter().map(|KeptBlock { namespace, block, place, sum }| Stored {
+        let mut blocks = store.kept_blocks().map(|KeptBlock { namespace, block, place, sum }| Stored {
             place,
             volume: Volume(namespace),
             block,
             sum: sum.get(),
         });
-        let blocks: Vec<Stored> = blocks.collect();
-        let (file, count) = (self.path.display(), blocks.len());
-        match level.close(&homes, std::iter::once((0, blocks))) {
+        let mut count = 0;
+        let pieces = std::iter::from_fn(|| {
+            self.progress.fetch_add(1, Ordering::Relaxed);
+            let piece: Vec<Stored> = blocks.by_ref().take(PIECE).collect();
+            count += piece.len();
+            (!piece.is_empty()).then_some((0, piece))
+        });
+        match level.close(&homes, pieces) {
             Ok(()) => tracing::info!(%file, blocks = count, "kept for the next start"),
             Err(error) => tracing::error!(%file, %error, "cannot keep its index: the level will start empty"),
         }

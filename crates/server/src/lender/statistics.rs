@@ -57,6 +57,8 @@ pub struct LenderFile {
     pub writes: u64,
     /// Operations that failed.
     pub faults: u64,
+    /// How long the oldest read under way takes so far, in microseconds. Beyond 300,000, no other one begins.
+    pub oldest_read_us: u64,
     /// Whether it is not used any more, because too many operations failed.
     pub off: bool,
 }
@@ -149,9 +151,10 @@ impl Collector for LenderStatistics {
             let metric = ConstCounter::new(value);
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
-        if let Some(LenderFile { bytes, reads, damaged, writes, faults, off, .. }) = self.file {
+        if let Some(LenderFile { bytes, reads, damaged, writes, faults, oldest_read_us, off, .. }) = self.file {
             for (name, help, value) in [
                 ("file_bytes", "Bytes of blocks that the file has places for", bytes),
+                ("file_oldest_read_us", "How long the oldest read of the file takes so far", oldest_read_us),
                 ("file_off", "Whether the file is not used any more, because it failed", off.into()),
             ] {
                 let metric = ConstGauge::new(value as i64);
