@@ -318,3 +318,51 @@ pub(super) fn limits(limits: Limits, settings: &LenderFileSettings, filed: u32) 
     }
     Ok(Limits { blocks: filed, ..limits })
 }
+
+#[cfg(test)]
+mod tests {
+    use nigh_level::{Handled, Hello, Place, Request};
+
+    use super::*;
+
+    #[test]
+    fn while_a_read_takes_long_no_other_one_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = LenderFileSettings { path: folder.path().join("level"), bytes: 72 << 20 };
+        let (file, blocks, image) = File::open(&settings, 4096).unwrap();
+        assert!(blocks > 1000 && image.is_none());
+        let mut store = Store::new(Limits {
+            blocks,
+            memory_blocks: 2,
+            block_bytes: 4096,
+            clients: 1,
+            blocks_each: blocks,
+            namespaces_each: 1,
+        });
+        let kept = Kept { number: 0, client: "a".to_owned(), name: "x".to_owned(), instance: 1, epoch: 1 };
+        let namespace = store.restore(&kept).unwrap();
+        let mut buffer = PlacesBuffer::new(1, 4096);
+        buffer.block(0).fill(7);
+        file.places().unwrap().write(9, 1, &buffer).unwrap();
+        store.restore_blocks([KeptBlock { namespace, block: 3, place: 9, sum: Places::sum(9, &[7; 4096]) }]);
+        store.restored();
+        let hello = Hello { versions: (2, 2), block_bytes: 4096, level: 1, instance: 1, name: "a" };
+        let connection = store.connect(&hello, "a").unwrap();
+        let mut data = Vec::new();
+        let open = Request::Open { name: "x", epoch: 2, resumes: 1 };
+        assert!(matches!(store.handle(1, connection, 0, &open, &mut data), Handled::Reply(_)));
+        let place = Place { namespace, epoch: 2, block: 3 };
+        let retrieve = Request::Retrieve { place, from: Some(1), to: Some(1) };
+        let Handled::Fetch(fetch) = store.handle(1, connection, 0, &retrieve, &mut data) else { panic!("a fetch") };
+
+        lock(&file.reading).0.insert(77, Instant::now() - 2 * STUCK);
+        assert_eq!(file.read(&fetch.filed, &mut buffer), ReadBlock::Skipped);
+        lock(&file.reading).0.clear();
+        assert_eq!(file.read(&fetch.filed, &mut buffer), ReadBlock::Contents(&[7; 4096]));
+        assert!(file.oldest_read().is_none());
+        let (reply, is_lost) = store.finish(1, &fetch, ReadBlock::Skipped);
+        assert_eq!((reply.result, is_lost), (nigh_level::Result::Missed, false));
+        let handled = store.handle(1, connection, 0, &retrieve, &mut data);
+        assert!(matches!(handled, Handled::Fetch(_)), "the block is still there");
+    }
+}
