@@ -537,7 +537,7 @@ pub(crate) struct SimArgs {
     /// Sizes of several cache levels, the nearest first, such as 64M,256M,1G. --policy then names schemes: ulc, unilru, indlru,
     /// or the policies of levels that are independent of each other (ind:lru/mq)
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',',
-          conflicts_with_all = ["size", "shards", "sample", "internals", "device", "html", "csv"])]
+          conflicts_with_all = ["size", "shards", "sample", "internals", "device", "csv"])]
     pub(crate) levels: Vec<String>,
     /// The time of a hit at each level and of a miss, such as 0,1ms,1.2ms,11.2ms: the mean access time is reported. A demotion
     /// takes the difference between its two levels

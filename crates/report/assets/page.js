@@ -171,7 +171,31 @@ function plot(host, label, height, make) {
   return self;
 }
 
-addEventListener("resize", () => plots.forEach(plot => plot.fit()));
+// A plot over virtual time. `show` gets the index of the point that is pointed at, null if there is none; arrow keys go from one to the next.
+function overTime(host, label, height, make, show) {
+  let at = 0;
+  const drawn = plot(host, label, height, () => ({
+    ...make(),
+    hooks: {
+      setCursor: [chart => {
+        at = chart.cursor.idx ?? at;
+        show(chart.cursor.idx);
+      }],
+    },
+  }));
+  host.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (step == null) return;
+    event.preventDefault();
+    const times = drawn.chart.data[0];
+    const next = Math.min(times.length - 1, Math.max(0, at + step));
+    drawn.chart.setCursor({ left: drawn.chart.valToPos(times[next], "x"), top: 0 }, true, true);
+  });
+}
+
+// A plot that was drawn before its neighbours in a grid is too wide.
+const fitPlots = () => plots.forEach(plot => plot.fit());
+addEventListener("resize", fitPlots);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach(plot => plot.draw()));
 for (const event of ["beforeprint", "afterprint"]) {
   addEventListener(event, () => {
@@ -192,6 +216,7 @@ function axis(label, options) {
   };
 }
 const bottom = (label, options) => axis(label, { size: 30, space: 80, ...options });
+const virtualTime = () => bottom("Virtual time (references)", { values: (_, ticks) => ticks.map(count) });
 const left = (label, options) => axis(label, {
   size: (_, labels) => 14 + 7 * Math.max(3, ...(labels ?? []).map(text => text.length)),
   ...options,
@@ -672,7 +697,7 @@ function mapSection() {
       data: [[first, last], [low, high]],
       scales: { x: { time: false, range: (_, min, max) => [min, max] }, y: { range: () => [low, high] } },
       axes: [
-        bottom("Virtual time (references)", { values: (_, ticks) => ticks.map(count) }),
+        virtualTime(),
         left("Block, by address", { values: (_, ticks) => ticks.map(count) }),
         ...map.addresses.length > map.rows ? [left(volumes > 1 ? "Volume: address" : "Address", {
           side: 1, scale: "y", grid: { show: false }, values: (_, ticks) => ticks.map(tick => address(Math.round((tick - low) / height))),
@@ -743,32 +768,20 @@ function internalsPlots(charts) {
     const data = uPlot.join(tables);
     const percent = tables.every(([, shares]) => shares.every(share => share <= 1));
     const value = share => share == null ? "" : percent ? `${percentOf(share)} %` : `${share.toFixed(2)} ×`;
-    let at = 0;
-    const drawn = plot(host, `${series.map(({ name }) => name).join(", ")} of ${policy} over virtual time`, 220, () => ({
+    overTime(host, `${series.map(({ name }) => name).join(", ")} of ${policy} over virtual time`, 220, () => ({
       data,
       scales: { x: { time: false }, y: { range: (_, min, max) => fromZero(max) } },
       axes: [
-        bottom("Virtual time (references)", { values: (_, ticks) => ticks.map(count) }),
+        virtualTime(),
         left(percent ? "Share of the cache (%)" : "Multiple of the cache size", { values: (_, ticks) => ticks.map(tick => count(percent ? 100 * tick : tick)) }),
       ],
       series: [{}, ...series.map(({ name }, i) => ({ label: name, stroke: colour(`--c${i % 6}`), width: 1.25, points: { show: false } }))],
       cursor: { y: false },
-      hooks: {
-        setCursor: [chart => {
-          if (chart.cursor.idx == null) return;
-          at = chart.cursor.idx;
-          values.forEach((span, i) => { span.textContent = value(data[i + 1][at]); });
-        }],
-      },
-    }));
-    host.addEventListener("keydown", event => {
-      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (step == null) return;
-      event.preventDefault();
-      const next = Math.min(data[0].length - 1, Math.max(0, at + step));
-      drawn.chart.setCursor({ left: drawn.chart.valToPos(data[0][next], "x"), top: 0 });
+    }), at => {
+      if (at != null) values.forEach((span, i) => { span.textContent = value(data[i + 1][at]); });
     });
   }
+  fitPlots();
 }
 
 // ---- words ------------------------------------------------------------------------------------------------------
@@ -842,6 +855,7 @@ servedSection();
 curvesSection();
 resultsSection();
 timedSection();
+levelsSection();
 mapSection();
 internalsSection();
 jsonButtons();

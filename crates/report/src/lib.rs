@@ -2,9 +2,12 @@
 //!
 //! The simulator fills a [`Report`]; [`Report::write_html`] writes the page.
 
+mod levels;
 mod page;
 
 use serde::{Deserialize, Serialize};
+
+pub use levels::{Levels, LevelsFigures, LevelsIntervals, LevelsScheme};
 
 /// Everything the page shows. Sections whose data is empty or absent do not appear.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +28,8 @@ pub struct Report {
     pub served: Vec<Served>,
     /// How long programs took, if that was simulated.
     pub timed: Option<Timed>,
+    /// What schemes for several cache levels did, if they were replayed.
+    pub levels: Option<Levels>,
     /// Time-space map of the references.
     pub map: Option<Map>,
     /// How the inner quantities of policies changed over time.

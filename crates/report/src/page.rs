@@ -10,7 +10,8 @@ use crate::Report;
 const TEMPLATE: &str = include_str!("../assets/page.html");
 
 /// Text for each `{{file}}` of the template, except the report itself.
-const ASSETS: [(&str, &str); 5] = [
+const ASSETS: [(&str, &str); 6] = [
+    ("levels.js", include_str!("../assets/levels.js")),
     ("page.css", include_str!("../assets/page.css")),
     ("page.js", include_str!("../assets/page.js")),
     ("uPlot.LICENSE", include_str!("../assets/uPlot.LICENSE")),

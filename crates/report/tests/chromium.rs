@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use nigh_report::{Report, Served, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram};
+use nigh_report::{
+    Levels, LevelsFigures, LevelsIntervals, LevelsScheme, Report, Served, Timed, TimedCurve, TimedLevel, TimedPoint,
+    TimedProgram,
+};
 use serde_json::Value;
 
 const PROBE: &str = include_str!("probe.js");
@@ -303,6 +306,85 @@ fn execution_times_are_drawn() {
     let cells = ["clock", "4 MiB", "other", "0.000", "0.000", "0", "–", "–", "–"];
     assert!(programs.contains(&serde_json::json!(cells)), "{programs:?}");
     assert!(programs.iter().any(|cells| [&cells[5], &cells[6]] == ["1,000", "75.0"]), "{programs:?}");
+}
+
+/// Two levels over two intervals of 1,000 references each, and as many before them; `clients` share the second level.
+fn scheme(name: &str, demotions: u64, duplicated_bytes: u64, clients: &[&str]) -> LevelsScheme {
+    let figures = LevelsFigures {
+        references: 2000,
+        hits: vec![800, 500],
+        misses: 700,
+        demotions: vec![2 * demotions],
+        demoted_bytes: 2 * demotions * 4096,
+        fetched_bytes: 500 * 4096,
+        mean_ms: Some(demotions as f64 / 100.0),
+    };
+    LevelsScheme {
+        scheme: name.into(),
+        clients: clients.iter().map(|&client| (client.to_owned(), figures.clone())).collect(),
+        figures,
+        duplicated_bytes,
+        intervals: LevelsIntervals {
+            start: 1000,
+            end: vec![2000, 3000],
+            hits: vec![vec![300, 500], vec![250, 250]],
+            misses: vec![450, 250],
+            demotions: vec![vec![demotions; 2]],
+            duplicated_bytes: if clients.is_empty() { vec![duplicated_bytes / 2, duplicated_bytes] } else { vec![] },
+        },
+        cpu_s: 0.25,
+    }
+}
+
+#[test]
+fn levels_are_drawn_over_time() {
+    let Some(program) = chromium("levels_are_drawn_over_time") else { return };
+    let browser = Browser::new(&program, "levels");
+    let page = |clients: &[&str]| {
+        let schemes = vec![scheme("ind:lru", 0, 3 << 20, clients), scheme("ulc", 100, 0, clients)];
+        let levels = Some(Levels { size_bytes: vec![4 << 20, 16 << 20], schemes });
+        Report { levels, curves: Vec::new(), internals: Vec::new(), ..sample::report() }
+    };
+    let texts = |found: &Value| -> Vec<Vec<String>> { serde_json::from_value(found.clone()).unwrap() };
+    let dark = "--blink-settings=preferredColorScheme=0";
+    for (name, width, args) in [("light-400", 400, &[][..]), ("light-1400", 1400, &[]), ("dark-800", 800, &[dark])] {
+        let found = browser.look(name, &page(&[]), width, args, "");
+        println!("{name}: {found}");
+        assert_eq!(found["problems"], serde_json::json!([]), "{name}");
+        assert_eq!(found["sections"], serde_json::json!(["verdict", "notes", "levels", "map"]), "{name}");
+        assert_eq!([&found["foreign"], &found["overflow"]], [0, 0], "{name}");
+        let row = ["ulc", "40.00", "25.00", "35.00", "10.00", "800 KiB", "1.95 MiB", "0 B", "1.000", "0.250"];
+        assert_eq!(texts(&found["levels"])[1], row, "{name}: sorted by time");
+        let legends = texts(&found["level_legends"]);
+        let of = |kind: usize| legends[kind].iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(of(0), ["ind:lru", "level 1 40.0 %", "level 2 25.0 %", "misses 35.0 %"], "{name}");
+        assert_eq!(of(2), ["ulc", "from level 1 to 2 10.0 %"], "{name}: independent levels demote nothing");
+        assert_eq!(of(4), ["ulc", "demoted 800 KiB", "fetched 1.95 MiB"], "{name}");
+        assert_eq!(of(5), ["ind:lru", "duplicated 3 MiB"], "{name}: what is managed as one has no duplicates");
+        let plots = found["plots"].as_array().unwrap();
+        assert_eq!((legends.len(), plots.len()), (6, 7), "{name}: and the map");
+        assert_eq!([&plots[0]["series"], &plots[0]["points"]], ["3", "9"], "{name}: two intervals and their end");
+        assert_eq!(plots[0]["width"], plots[1]["width"], "{name}: schemes side by side");
+        for plot in plots {
+            assert!(plot["painted"].as_u64() > Some(500) && plot["colours"].as_u64() > Some(3), "{name}: {plot}");
+        }
+    }
+
+    let script = "const host = document.querySelectorAll('#levels-time .plot')[3]; \
+                  host.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft' }));";
+    let found = browser.look("pointed", &page(&[]), 1400, &[], script);
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!(found["level_readout"], "References 1,000 to 1,999");
+    let legends = texts(&found["level_legends"]);
+    assert_eq!(legends[0][1..], ["level 1 30.0 %", "level 2 25.0 %", "misses 45.0 %"], "in all plots");
+    assert_eq!(legends[5][1], "duplicated 1.5 MiB");
+
+    let found = browser.look("clients", &page(&["web", "mail"]), 1400, &[], "");
+    assert_eq!(found["problems"], serde_json::json!([]));
+    let clients = texts(&found["level_clients"]);
+    let row = ["web", "ulc", "2,000", "40.00", "25.00", "35.00", "10.00", "1.000"];
+    assert!(clients.len() == 4 && clients.iter().any(|cells| cells == &row), "{clients:?}");
+    assert_eq!(texts(&found["level_legends"]).len(), 5, "duplicates are known at the end only");
 }
 
 #[test]

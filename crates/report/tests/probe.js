@@ -20,6 +20,11 @@ addEventListener("load", () => {
     figures: document.querySelectorAll("#figures tbody tr").length,
     timed_cells: [...document.querySelectorAll("#timed-figures tbody tr:first-child td, #timed-figures tbody tr:first-child th")].map(cell => cell.textContent),
     programs: [...document.querySelectorAll("#timed-programs tbody tr")].map(row => [...row.cells].map(cell => cell.textContent)),
+    levels: [...document.querySelectorAll("#levels-figures tbody tr")].map(row => [...row.cells].map(cell => cell.textContent)),
+    level_clients: [...document.querySelectorAll("#levels-clients tbody tr")].map(row => [...row.cells].map(cell => cell.textContent)),
+    level_legends: [...document.querySelectorAll("#levels-time figure")].map(figure =>
+      [figure.querySelector("h4"), ...figure.querySelectorAll(".row > span")].map(text => text.textContent)),
+    level_readout: document.getElementById("levels-readout").textContent,
     sections: [...document.querySelectorAll("section")].filter(section => !section.hidden).map(section => section.id),
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     paper: getComputedStyle(document.documentElement).backgroundColor,

@@ -1,18 +1,26 @@
 //! Several cache levels over a whole trace: one scheme for all of them, or levels that know nothing of each other.
 
+mod independent;
+mod run;
+
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
-use nigh_policy::{Policy, Setup, Slot, Spec, SpecError, Visit};
-use nigh_tier::{CLIENTS_MAX, Counts, Joint, LEVELS_MAX, Tier, Ulc, UlcClients, UniLru, UniLruClients};
+use nigh_policy::{Slot, Spec, SpecError};
+use nigh_tier::{CLIENTS_MAX, Counts, Joint, LEVELS_MAX, Move, Tier, Ulc, UlcClients, UniLru, UniLruClients};
 
 use crate::References;
-use crate::replay::{Cache, STRETCH, Watch, cpu_s};
+use crate::replay::{Watch, cpu_s};
+use independent::Independent;
+use run::{Caches, run};
+
+pub use run::{Duplicates, Interval, Run};
 
 /// How levels work together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scheme {
-    /// Unified level-aware caching, [`Ulc`], with its parameters, which do not concern several clients: their stacks have any length, and
+    /// Unified level-aware caching, [`Ulc`], with its parameters. With several clients it has none: their stacks have any length, and
     /// unknown blocks begin at no level.
     Ulc(Spec),
     /// One LRU stack over all levels, [`UniLru`].
@@ -67,42 +75,27 @@ impl Scheme {
     }
 }
 
-/// What a scheme did.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// Hits and demotions, without the warm-up.
-    pub counts: Counts,
-    /// Processor time of the replay alone, in seconds.
-    pub cpu_s: f64,
+/// Why a scheme cannot manage levels of several clients.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientsError {
+    /// Its parameters are for a single client.
+    #[error("{0}: parameters of ulc are for a single client; with several clients, give ulc without parameters")]
+    Parameters(Spec),
+    /// A policy cannot run at a level's size.
+    #[error(transparent)]
+    Policy(#[from] SpecError),
 }
 
-/// What a scheme did for several clients.
-#[derive(Clone, Debug)]
-pub struct ClientsRun {
-    /// Hits and demotions of each client, without the warm-up.
-    pub clients: Vec<Counts>,
-    /// Processor time of the replay alone, in seconds.
-    pub cpu_s: f64,
-}
-
-/// The clients of one server: the streams of the references, or one.
-#[derive(Clone, Copy)]
-struct Clients<'a> {
-    references: &'a References,
-    count: usize,
-}
-
-impl Clients<'_> {
-    fn of(self, at: u32) -> usize {
-        if self.count == 1 { 0 } else { self.references.streams.number(at as usize) as usize }
-    }
-
-    /// How many of the references numbered `at` are those of each client, after the warm-up.
-    fn counted(self, at: &[u32], warmup: usize) -> Vec<u64> {
-        let mut counts = vec![0; self.count];
-        let first = at.partition_point(|&at| (at as usize) < warmup);
-        at[first..].iter().for_each(|&at| counts[self.of(at)] += 1);
-        counts
+impl Scheme {
+    /// Whether it can manage levels of several clients, as far as its parameters go.
+    pub fn check_clients(&self) -> Result<(), ClientsError> {
+        let Scheme::Ulc(spec) = self else { return Ok(()) };
+        let plain: Spec = spec.name().parse()?;
+        // A number of blocks in which every history has another length.
+        let blocks = 1 << 30;
+        let is_plain = spec.first()? == plain.first()?
+            && nigh_policy::ghosts(spec, blocks)? == nigh_policy::ghosts(&plain, blocks)?;
+        if is_plain { Ok(()) } else { Err(ClientsError::Parameters(spec.clone())) }
     }
 }
 
@@ -117,62 +110,14 @@ pub fn clients(references: &References) -> Result<u16, TooManyClients> {
     u16::try_from(count).ok().filter(|&count| count <= CLIENTS_MAX).ok_or(TooManyClients(count))
 }
 
-/// As [`replay`], for a client for each stream of `references`: each has levels of its own, except the last one, which they share.
-///
-/// # Errors
-/// If a policy cannot run at a level's size.
-///
-/// # Panics
-/// As [`replay`], with only one level, or if there are too many [`clients`].
-pub fn replay_clients(
-    references: &References,
-    scheme: &Scheme,
-    capacities: &[u32],
-    watch: Watch,
-) -> Result<ClientsRun, SpecError> {
-    check(references, scheme, capacities, watch);
-    let (&shared, own) = capacities.split_last().expect("levels");
-    assert!(!own.is_empty(), "a client has a level of its own");
-    let start = cpu_s();
-    let count = clients(references).expect("a server has so many clients");
-    let slots = references.distinct();
-    let clients = match scheme {
-        Scheme::Ulc(_) => joint(references, UlcClients::new(slots, count, own, shared), count, watch),
-        Scheme::UniLru => joint(references, UniLruClients::new(slots, count, own, shared), count, watch),
-        Scheme::Independent(specs) => {
-            independent(Clients { references, count: count.into() }, specs, capacities, watch)?
-        }
-    };
-    Ok(ClientsRun { clients, cpu_s: cpu_s() - start })
-}
-
-fn joint(references: &References, mut scheme: impl Joint, clients: u16, watch: Watch) -> Vec<Counts> {
-    let length = references.ids.len();
-    let mut at = 0;
-    while at < length {
-        let end = (at + STRETCH).min(if at < watch.warmup { watch.warmup } else { length });
-        for at in at..end {
-            scheme.reference(references.streams.number(at) as u16, Slot(references.ids[at]));
-        }
-        if !watch.did(end - at) {
-            break;
-        }
-        at = end;
-        if at == watch.warmup {
-            scheme.restart();
-        }
-    }
-    (0..clients).map(|client| scheme.counts(client).clone()).collect()
-}
-
 fn check(references: &References, scheme: &Scheme, capacities: &[u32], watch: Watch) {
     let has_policies = !matches!(scheme, Scheme::Independent(specs) if specs.is_empty());
     let are_levels = (1..=LEVELS_MAX).contains(&capacities.len()) && !capacities.contains(&0);
     assert!(has_policies && are_levels && watch.warmup <= references.ids.len(), "levels hold blocks and have policies");
 }
 
-/// Replays `references` through levels of `capacities` blocks, the first one first. `watch.gauges`
-/// is not looked at.
+/// Replays `references` through levels of `capacities` blocks, the first one first. What happened is counted in `watch.gauges`
+/// intervals, too.
 ///
 /// # Errors
 /// If a policy cannot run at a level's size.
@@ -182,127 +127,117 @@ fn check(references: &References, scheme: &Scheme, capacities: &[u32], watch: Wa
 /// warm-up exceeds the number of references.
 pub fn replay(references: &References, scheme: &Scheme, capacities: &[u32], watch: Watch) -> Result<Run, SpecError> {
     check(references, scheme, capacities, watch);
-    let start = cpu_s();
-    let slots = references.distinct();
-    let counts = match scheme {
-        Scheme::Ulc(spec) => unified(references, Ulc::with(spec, slots, capacities)?, watch),
-        Scheme::UniLru => unified(references, UniLru::new(slots, capacities), watch),
+    let (start_s, slots, length) = (cpu_s(), references.distinct(), references.ids.len());
+    Ok(match scheme {
+        Scheme::Ulc(spec) => {
+            let tier = Ulc::with(spec, slots, capacities)?;
+            run(length, Unified { references, tier, moves: Vec::new() }, watch, start_s)
+        }
+        Scheme::UniLru => {
+            let tier = UniLru::new(slots, capacities);
+            run(length, Unified { references, tier, moves: Vec::new() }, watch, start_s)
+        }
         Scheme::Independent(specs) => {
-            let mut counts = independent(Clients { references, count: 1 }, specs, capacities, watch)?;
-            counts.pop().expect("one client")
+            run(length, Independent::new(references, 1, specs, capacities)?, watch, start_s)
         }
-    };
-    Ok(Run { counts, cpu_s: cpu_s() - start })
+    })
 }
 
-fn unified(references: &References, mut tier: impl Tier, watch: Watch) -> Counts {
-    let (before, counted) = references.ids.split_at(watch.warmup);
-    run(&mut tier, before, watch);
-    tier.restart();
-    run(&mut tier, counted, watch);
-    tier.counts().clone()
-}
-
-fn run(tier: &mut impl Tier, ids: &[u32], watch: Watch) {
-    let mut moves = Vec::new();
-    for ids in ids.chunks(STRETCH) {
-        for &id in ids {
-            tier.reference(Slot(id), &mut moves);
-            // A slot belongs to its block for ever here, and there are no bytes to move.
-            moves.clear();
-        }
-        if !watch.did(ids.len()) {
-            break;
-        }
-    }
-}
-
-/// The levels one after the other: those of each client see its misses, and the last one those of all clients.
-fn independent(
-    clients: Clients<'_>,
-    specs: &[Spec],
+/// As [`replay`], for a client for each stream of `references`: each has levels of its own, except the last one, which they share.
+///
+/// # Errors
+/// If a policy cannot run at a level's size, or the scheme's parameters are for a single client.
+///
+/// # Panics
+/// As [`replay`], with only one level, or if there are too many [`clients`].
+pub fn replay_clients(
+    references: &References,
+    scheme: &Scheme,
     capacities: &[u32],
     watch: Watch,
-) -> Result<Vec<Counts>, SpecError> {
-    let Clients { references, count } = clients;
-    let all: Vec<u32> = (0..references.ids.len() as u32).collect();
-    let mut counts: Vec<Counts> = clients
-        .counted(&all, watch.warmup)
-        .into_iter()
-        .map(|references| Counts { references, ..Counts::default() })
-        .collect();
-    let mut of_clients = vec![Vec::new(); count];
-    if count == 1 {
-        of_clients[0] = all;
-    } else {
-        all.into_iter().for_each(|at| of_clients[clients.of(at)].push(at));
-    }
-    let last = capacities.len() - 1;
-    for (level, &capacity) in capacities.iter().enumerate() {
-        let spec = specs.get(level).unwrap_or(&specs[specs.len() - 1]);
-        if level == last && count > 1 {
-            let mut at = of_clients.concat();
-            at.sort_unstable();
-            of_clients = vec![at];
+) -> Result<Run, ClientsError> {
+    check(references, scheme, capacities, watch);
+    scheme.check_clients()?;
+    let (&shared, own) = capacities.split_last().expect("levels");
+    assert!(!own.is_empty(), "a client has a level of its own");
+    let (start_s, slots, length) = (cpu_s(), references.distinct(), references.ids.len());
+    let clients = clients(references).expect("a server has so many clients");
+    Ok(match scheme {
+        Scheme::Ulc(_) => {
+            let scheme = UlcClients::new(slots, clients, own, shared);
+            run(length, Shared { references, clients, scheme }, watch, start_s)
         }
-        for at in &mut of_clients {
-            let before = (at.len(), clients.counted(at, watch.warmup));
-            *at = level_of(references, spec, capacity, watch, std::mem::take(at))?;
-            let after = clients.counted(at, watch.warmup);
-            for (counts, (before, after)) in counts.iter_mut().zip(before.1.iter().zip(after)) {
-                counts.hits[level] += before - after;
-            }
-            if !watch.did(before.0 - at.len()) {
-                return Ok(counts);
-            }
+        Scheme::UniLru => {
+            let scheme = UniLruClients::new(slots, clients, own, shared);
+            run(length, Shared { references, clients, scheme }, watch, start_s)
         }
-    }
-    watch.did(of_clients.iter().map(Vec::len).sum());
-    Ok(counts)
+        Scheme::Independent(specs) => {
+            run(length, Independent::new(references, clients, specs, capacities)?, watch, start_s)
+        }
+    })
 }
 
-/// The references, of those numbered `at`, that a level misses.
-fn level_of(
-    references: &References,
-    spec: &Spec,
-    capacity: u32,
-    watch: Watch,
-    at: Vec<u32>,
-) -> Result<Vec<u32>, SpecError> {
-    let slots = references.distinct();
-    let ghosts = nigh_policy::ghosts(spec, capacity)?.min(slots);
-    let block_bytes = references.block_bytes;
-    let setup = Setup { capacity, slots, block_bytes, ghosts, future: None, patterns: None };
-    nigh_policy::visit(spec, &setup, Filter { references, capacity, watch, at })
-}
-
-/// A level that passes on what it misses.
-struct Filter<'a> {
+/// A scheme that decides for all levels of one client.
+struct Unified<'a, T> {
     references: &'a References,
-    capacity: u32,
-    watch: Watch<'a>,
-    /// The references that reach it, by their numbers.
-    at: Vec<u32>,
+    tier: T,
+    moves: Vec<Move>,
 }
 
-impl Visit for Filter<'_> {
-    type Out = Vec<u32>;
+impl<T: Tier> Caches for Unified<'_, T> {
+    fn replay(&mut self, range: Range<usize>) {
+        for &id in &self.references.ids[range] {
+            self.tier.reference(Slot(id), &mut self.moves);
+            // A slot belongs to its block for ever here, and there are no bytes to move.
+            self.moves.clear();
+        }
+    }
 
-    fn visit<P: Policy + Send + 'static>(self, mut policy: P) -> Vec<u32> {
-        let Filter { references, capacity, watch, mut at } = self;
-        let mut cache = Cache::new(references, capacity);
-        let mut goes_on = true;
-        at.retain(|&at| {
-            if (at as usize).is_multiple_of(STRETCH) {
-                goes_on = watch.did(0);
-            }
-            if !goes_on {
-                return false;
-            }
-            let slot = Slot(references.ids[at as usize]);
-            !cache.reference(&mut policy, slot, at as usize)
-        });
-        at
+    fn restart(&mut self) {
+        self.tier.restart();
+    }
+
+    fn counts(&self) -> Vec<Counts> {
+        vec![self.tier.counts().clone()]
+    }
+
+    /// None: a block is at one level.
+    fn duplicates(&self) -> Duplicates {
+        Duplicates::default()
+    }
+}
+
+/// A scheme for several clients.
+struct Shared<'a, J> {
+    references: &'a References,
+    clients: u16,
+    scheme: J,
+}
+
+impl<J: Joint> Caches for Shared<'_, J> {
+    fn replay(&mut self, range: Range<usize>) {
+        for at in range {
+            let client = self.references.streams.number(at) as u16;
+            self.scheme.reference(client, Slot(self.references.ids[at]));
+        }
+    }
+
+    fn restart(&mut self) {
+        self.scheme.restart();
+    }
+
+    fn counts(&self) -> Vec<Counts> {
+        (0..self.clients).map(|client| self.scheme.counts(client).clone()).collect()
+    }
+
+    fn duplicates(&self) -> Duplicates {
+        let mut found = Duplicates::default();
+        for slot in 0..self.references.distinct() {
+            let further = self.scheme.copies(Slot(slot)).saturating_sub(1) as u64;
+            found.blocks += u64::from(further > 0);
+            found.copies += further;
+        }
+        found
     }
 }
 
@@ -378,6 +313,124 @@ mod tests {
             let run = replay(&references, &scheme.parse().unwrap(), levels, watch).unwrap();
             assert_eq!(run.counts.hits[0], alone.unwrap().counts.hits, "{scheme}");
             assert_eq!((run.counts.references, progress.into_inner()), (199_001, 200_000));
+        }
+    }
+
+    /// References of three clients, which share some of their blocks.
+    fn of_clients(length: u64) -> References {
+        let options =
+            Options { block_bytes: 8192, ops: Ops::All, collapse: false, sample: None, requests_most: u64::MAX };
+        let mut loader = Loader::new(options);
+        let request = |at: u64| {
+            let block = at * at % 89 + at % 3 * 30;
+            Request { tenant: (at % 3) as u32, offset: block * 8192, length: 8192, ..Request::default() }
+        };
+        loader.push(&(0..length).map(request).collect::<Vec<_>>()).unwrap();
+        loader.finish()
+    }
+
+    #[test]
+    fn intervals_sum_to_the_totals() {
+        let references = of_clients(70_003);
+        for (warmup, gauges) in [(0, 150), (66_000, 7), (70_000, 150), (70_003, 5), (13, 0)] {
+            let watch = Watch { warmup, gauges, ..Watch::default() };
+            for scheme in ["ulc", "unilru", "ind:lru/mq"] {
+                let scheme: Scheme = scheme.parse().unwrap();
+                for run in [
+                    replay(&references, &scheme, &[10, 30], watch).unwrap(),
+                    replay_clients(&references, &scheme, &[10, 30], watch).unwrap(),
+                ] {
+                    let counted = 70_003 - warmup;
+                    assert_eq!(run.intervals.len(), gauges.min(counted), "{scheme}");
+                    let mut all = Counts::default();
+                    let mut ends = warmup as u64;
+                    for Interval { end, counts, duplicates } in &run.intervals {
+                        all += counts;
+                        ends += counts.references;
+                        assert_eq!((*end, duplicates.is_some()), (ends, run.clients.len() == 1));
+                    }
+                    if !run.intervals.is_empty() {
+                        assert_eq!((all, ends), (run.counts.clone(), 70_003), "{scheme}");
+                    }
+                    let mut all = Counts::default();
+                    run.clients.iter().for_each(|counts| all += counts);
+                    assert_eq!((run.counts.references, &all), (counted as u64, &run.counts), "{scheme}");
+                }
+            }
+        }
+    }
+
+    /// Caches of LRU, the latest block last.
+    fn reference(lru: &mut Vec<u32>, capacity: usize, id: u32) -> bool {
+        let at = lru.iter().position(|&other| other == id);
+        let victim = at.or((lru.len() == capacity).then_some(0));
+        victim.map(|at| lru.remove(at));
+        lru.push(id);
+        at.is_some()
+    }
+
+    #[test]
+    fn duplicates_are_counted_block_by_block() {
+        let references = of_clients(3000);
+        let duplicates = |caches: &[Vec<u32>]| {
+            let copies = |id| caches.iter().filter(|cache| cache.contains(&id)).count() as u64;
+            let further = (0..references.distinct()).map(|id| copies(id).saturating_sub(1));
+            Duplicates { blocks: further.clone().filter(|&further| further > 0).count() as u64, copies: further.sum() }
+        };
+        let watch = Watch { gauges: 10, ..Watch::default() };
+        let scheme: Scheme = "indlru".parse().unwrap();
+        let run = replay(&references, &scheme, &[8, 20, 50], watch).unwrap();
+        let mut caches = vec![Vec::new(); 3];
+        let mut expected = Vec::new();
+        for (at, &id) in (1..).zip(&references.ids) {
+            let _ = [8, 20, 50].into_iter().zip(&mut caches).any(|(capacity, cache)| reference(cache, capacity, id));
+            if at % 300 == 0 {
+                expected.push(Some(duplicates(&caches)));
+            }
+        }
+        assert_eq!(run.intervals.iter().map(|interval| interval.duplicates).collect::<Vec<_>>(), expected);
+        assert_eq!(Some(run.duplicates), expected[9]);
+        assert!(run.duplicates.copies > run.duplicates.blocks, "some block is at three levels: {:?}", run.duplicates);
+
+        let run = replay_clients(&references, &scheme, &[8, 40], watch).unwrap();
+        let mut caches = vec![Vec::new(); 4];
+        for (at, &id) in references.ids.iter().enumerate() {
+            if !reference(&mut caches[at % 3], 8, id) {
+                reference(&mut caches[3], 40, id);
+            }
+        }
+        assert_eq!(run.duplicates, duplicates(&caches));
+
+        // Levels that are managed as one hold a block once, unless several clients do.
+        for scheme in ["ulc", "unilru"] {
+            let scheme: Scheme = scheme.parse().unwrap();
+            let run = replay(&references, &scheme, &[8, 20, 50], watch).unwrap();
+            assert_eq!(run.duplicates, Duplicates::default());
+            assert!(run.intervals.iter().all(|interval| interval.duplicates == Some(Duplicates::default())));
+            let run = replay_clients(&references, &scheme, &[8, 40], watch).unwrap();
+            assert!((1..=24).contains(&run.duplicates.blocks), "{scheme}: {:?}", run.duplicates);
+        }
+    }
+
+    /// The stacks of several clients have no parameters.
+    #[test]
+    fn parameters_are_for_a_single_client() {
+        let references = of_clients(300);
+        let watch = Watch::default();
+        for (text, is_for_clients) in [
+            ("ulc", true),
+            ("ulc:ghosts=1", true),
+            ("ulc:first=adapt", true),
+            ("ulc:ghosts=100%", true),
+            ("ulc:ghosts=2", false),
+            ("ulc:first=out", false),
+            ("ind:lirs:hir=2%", true),
+        ] {
+            let scheme: Scheme = text.parse().unwrap();
+            assert!(replay(&references, &scheme, &[10, 30], watch).is_ok(), "{text}");
+            let found = replay_clients(&references, &scheme, &[10, 30], watch);
+            let is_refused = matches!(&found, Err(ClientsError::Parameters(spec)) if spec.to_string() == text);
+            assert_eq!((found.is_ok(), is_refused), (is_for_clients, !is_for_clients), "{text}");
         }
     }
 

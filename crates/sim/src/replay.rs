@@ -20,7 +20,7 @@ const NEAR: usize = 12;
 pub struct Watch<'a> {
     /// The first references, which are replayed but not counted.
     pub warmup: usize,
-    /// How often the policy's gauges are read, spread evenly over the run.
+    /// How often the policy's gauges are read, spread evenly over the run; for levels, what they count.
     pub gauges: usize,
     /// Grows by the number of references replayed.
     pub progress: Option<&'a AtomicU64>,
@@ -206,6 +206,11 @@ impl<'a> Cache<'a> {
             counts: Counts::default(),
             misses_of: vec![0; if references.sample.is_some() { distinct } else { 0 }],
         }
+    }
+
+    /// A bit for each block: whether it is resident.
+    pub(crate) fn resident(&self) -> &[u64] {
+        &self.resident
     }
 
     fn forget_counts(&mut self) {

@@ -48,6 +48,9 @@ pub trait Joint {
     /// Counts anew, as after a warm-up.
     fn restart(&mut self);
 
+    /// How many caches hold the block of `slot`: levels of clients, and the server's.
+    fn copies(&self, slot: Slot) -> usize;
+
     /// Recounts every invariant.
     ///
     /// # Panics
@@ -132,6 +135,11 @@ impl Joint for UlcClients {
         self.clients.iter_mut().for_each(UlcClient::restart);
     }
 
+    fn copies(&self, slot: Slot) -> usize {
+        let own = self.clients.iter().filter(|client| client.level(slot).is_some_and(|level| level < client.shared()));
+        own.count() + usize::from(self.server.has(slot))
+    }
+
     fn check(&self) {
         self.clients.iter().for_each(UlcClient::check);
         let assumed: Vec<Vec<Slot>> = self.clients.iter().map(UlcClient::assumed).collect();
@@ -196,6 +204,11 @@ impl Joint for UniLruClients {
 
     fn restart(&mut self) {
         self.clients.iter_mut().for_each(|(_, counts)| *counts = Counts::default());
+    }
+
+    fn copies(&self, slot: Slot) -> usize {
+        let own = self.clients.iter().filter(|(own, _)| own.level(slot).is_some());
+        own.count() + usize::from(self.server.has(slot))
     }
 
     fn check(&self) {

@@ -32,6 +32,18 @@ impl AddAssign<&Counts> for Counts {
 }
 
 impl Counts {
+    /// What was counted since these were `before`.
+    pub fn since(&self, before: &Counts) -> Counts {
+        let Counts { references, hits, demotions, transit, stale } = before;
+        Counts {
+            references: self.references - references,
+            hits: std::array::from_fn(|level| self.hits[level] - hits[level]),
+            demotions: std::array::from_fn(|level| self.demotions[level] - demotions[level]),
+            transit: self.transit - transit,
+            stale: self.stale - stale,
+        }
+    }
+
     pub(crate) fn count(&mut self, retrieve: Retrieve) {
         self.references += 1;
         if let Some(from) = retrieve.from {

@@ -138,7 +138,7 @@ impl Server {
 
     /// Removes the block of `slot`, without a notice. Returns whether it was here.
     pub fn remove(&mut self, slot: Slot) -> bool {
-        let is_here = self.links.own(slot).owner != ABSENT;
+        let is_here = self.has(slot);
         if is_here {
             self.unlink(slot);
         }
@@ -251,6 +251,11 @@ impl Server {
     /// If there is no such client.
     pub fn share(&self, client: Client) -> u32 {
         self.shares[usize::from(client)]
+    }
+
+    /// Whether the block of `slot` is here.
+    pub fn has(&self, slot: Slot) -> bool {
+        self.links.own(slot).owner != ABSENT
     }
 
     /// The owner of the block of `slot`.
