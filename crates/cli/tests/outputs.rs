@@ -20,9 +20,10 @@ fn outputs_are_checked_before_the_run() {
     let nowhere = folder.path().join("missing/out.csv");
     let (trace, nowhere, itself) = (text(&trace), text(&nowhere), text(folder.path()));
     let good = folder.path().join("good.csv");
-    let all: [&[&str]; 7] = [
+    let all: [&[&str]; 8] = [
         &["sim", trace, "--html", nowhere],
         &["sim", trace, "--device", "hdd-7200", "--html", nowhere],
+        &["sim", trace, "--levels", "1M,2M", "--html", nowhere],
         &["demo", "--html", nowhere],
         &["trace", "convert", trace, nowhere],
         &["trace", "layout", trace, nowhere],

@@ -3,6 +3,7 @@
 mod command;
 
 use command::{json, printed, refused};
+use serde_json::Value;
 
 const RANDOM: [&str; 9] =
     ["sim", "--generate", "uniform:blocks=65536", "--requests", "1M", "--block-size", "8K", "--warmup", "10%"];
@@ -77,6 +78,57 @@ fn clients_share_the_last_level() {
     assert!(ulc.contains(" 4.00 "), "1,600 misses of 40,000: {ulc}");
 }
 
+/// The page that `arguments` write, as the report that it contains.
+fn page(arguments: &[&str]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page.html");
+    let text = printed(&[arguments, &["--html", path.to_str().unwrap()]].concat());
+    assert!(text.trim_end().ends_with(&format!("wrote {}", path.display())), "{text}");
+    let page = std::fs::read_to_string(path).unwrap();
+    let report = page.split_once(r#"id="report">"#).unwrap().1;
+    serde_json::from_str(report.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn sum(column: &Value) -> u64 {
+    column.as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum()
+}
+
+#[test]
+fn intervals_are_in_the_page_and_the_json() {
+    let trace = ["sim", "--generate", "loop:blocks=900+zipf:blocks=2k", "--requests", "40k", "--warmup", "1k"];
+    for (clients, has_clients) in [(&[][..], false), (&["--clients"], true)] {
+        let levels = ["--levels", "300b,1500b", "--costs", "0,1ms,11ms", "--policy", "ulc,indlru"];
+        let arguments = [&trace[..], &levels, clients].concat();
+        let found = json(&arguments);
+        for row in found["results"].as_array().unwrap() {
+            let intervals = &row["intervals"];
+            let ends = intervals["end"].as_array().unwrap();
+            assert_eq!((ends.len(), ends[149].as_u64()), (150, Some(40_000)));
+            for level in [0, 1] {
+                assert_eq!(Some(sum(&intervals["hits"][level])), row["hits"][level].as_u64());
+            }
+            assert_eq!(Some(sum(&intervals["misses"])), row["misses"].as_u64());
+            assert_eq!(Some(sum(&intervals["demotions"][0])), row["demotions"][0].as_u64());
+            assert_eq!(row["fetched_bytes"].as_u64(), row["hits"][1].as_u64().map(|hits| hits * 4096));
+            assert_eq!(intervals["duplicated_bytes"].is_null(), has_clients);
+            let duplicated = row["duplicated_blocks"].as_u64().unwrap();
+            assert_eq!(duplicated > 0, row["scheme"] == "ind:lru", "clients have different blocks");
+            assert_eq!(row["duplicated_bytes"].as_u64(), Some(duplicated * 4096), "with two levels, one copy each");
+        }
+        let report = page(&arguments);
+        assert!(report["verdict"]["headline"].as_str().unwrap().starts_with("The mean access time is "), "{report}");
+        let schemes = report["levels"]["schemes"].as_array().unwrap();
+        for (scheme, row) in schemes.iter().zip(found["results"].as_array().unwrap()) {
+            assert_eq!([&scheme["scheme"], &scheme["figures"]["hits"]], [&row["scheme"], &row["hits"]]);
+            for column in ["end", "hits", "misses", "demotions"] {
+                assert_eq!(scheme["intervals"][column], row["intervals"][column], "{column}");
+            }
+            assert_eq!(scheme["intervals"]["start"], 1000);
+            assert_eq!(scheme["clients"].as_array().unwrap().len(), if has_clients { 2 } else { 0 });
+        }
+    }
+}
+
 #[test]
 fn slips_are_one_line() {
     for (arguments, says) in [
@@ -85,6 +137,9 @@ fn slips_are_one_line() {
         (&["--levels", "1M,2M", "--costs", "0,1,2"], "--costs 1: expected a time with its unit"),
         (&["--levels", "1M..4M"], "not a range"),
         (&["--levels", "1M", "--clients"], "at least two levels"),
+        (&["--levels", "1M,2M", "--clients", "--policy", "ulc:ghosts=2"], "give ulc without parameters"),
+        (&["--levels", "1M,2M", "--clients", "--policy", "lru,ulc:first=out"], "give ulc without parameters"),
+        (&["--levels", "1M,2M", "--html", "/nowhere/page.html"], "there is no folder"),
         (&["--levels", "1M,x"], "x"),
         (&["--levels", "1M,2M", "--policy", "ind:lru/mqq"], "mqq"),
         (&["--levels", "1M,2M", "--policy", "ind:lru/opt"], "future"),

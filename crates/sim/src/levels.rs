@@ -137,9 +137,7 @@ pub fn replay(references: &References, scheme: &Scheme, capacities: &[u32], watc
             let tier = UniLru::new(slots, capacities);
             run(length, Unified { references, tier, moves: Vec::new() }, watch, start_s)
         }
-        Scheme::Independent(specs) => {
-            run(length, Independent::new(references, 1, specs, capacities)?, watch, start_s)
-        }
+        Scheme::Independent(specs) => run(length, Independent::new(references, 1, specs, capacities)?, watch, start_s),
     })
 }
 
