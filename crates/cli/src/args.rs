@@ -712,7 +712,7 @@ pub(crate) struct OutputArgs {
     /// Print a row for each policy and size as CSV
     #[arg(long)]
     pub(crate) csv: bool,
-    /// Write a page with curves, the time-space map and the policies' internals
+    /// Write a page with curves, the time-space map and the policies' internals; with --levels, with what levels do over time
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }

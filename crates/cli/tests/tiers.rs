@@ -130,6 +130,16 @@ fn intervals_are_in_the_page_and_the_json() {
 }
 
 #[test]
+fn without_times_misses_are_compared() {
+    let one =
+        ["sim", "--generate", "loop:blocks=900", "--requests", "9k", "--levels", "450b", "--policy", "indlru,ulc"];
+    let headline = page(&one)["verdict"]["headline"].clone();
+    // All 900 blocks in the first loop, and half of them in each of the nine others.
+    let misses = "55.00 % of the references with ulc, and 100.00 % of the references with ind:lru";
+    assert_eq!(headline, format!("The levels miss {misses}: 45.0 % less."));
+}
+
+#[test]
 fn slips_are_one_line() {
     for (arguments, says) in [
         (&["--levels", "1M,2M", "--costs", "0,1ms"][..], "expected 3 times"),

@@ -16,11 +16,12 @@ function levelsSection() {
   $("levels").hidden = false;
   const { size_bytes: sizes, schemes } = levels;
   const clients = schemes[0].clients.length;
-  $("levels-about").textContent = `The levels have ${sizes.map(bytes).join(", ")}.` +
-    (clients > 0 ? ` Each of ${whole(clients)} clients has levels of its own, and they share the last one.` : "") +
-    " Hits, misses and demotions are in percent of the references. Fetched are the blocks that came from levels below the first." +
-    " Duplicated is the memory that further copies of the same blocks take at the end" +
-    (clients > 0 ? "; copies in the levels of different clients count, too." : "; ulc and unilru keep a block at one level only.") +
+  const several = sizes.length > 1;
+  $("levels-about").textContent = `${several ? "The levels have" : "The level has"} ${sizes.map(bytes).join(", ")}.` +
+    (clients > 0 ? ` Each of ${whole(clients)} clients has levels of its own, and all share the last one.` : "") +
+    " Hits, misses and demotions are in percent of the references." +
+    (several ? " Fetched: blocks that came from levels below the first. Duplicated: memory that further copies of the same blocks take at the end" +
+      (clients > 0 ? "; copies at levels of different clients count, too." : "; ulc and unilru keep each block at one level.") : "") +
     " A heading sorts by its column.";
 
   const share = (row, number) => row.figures.references > 0 ? number / row.figures.references : null;
@@ -40,9 +41,11 @@ function levelsSection() {
   const all = [
     name,
     ...shares,
-    { head: "Demoted", key: row => row.figures.demoted_bytes, text: row => bytes(row.figures.demoted_bytes) },
-    { head: "Fetched", key: row => row.figures.fetched_bytes, text: row => bytes(row.figures.fetched_bytes) },
-    { head: "Duplicated", key: row => row.duplicated_bytes, text: row => bytes(row.duplicated_bytes) },
+    ...several ? [
+      { head: "Demoted", key: row => row.figures.demoted_bytes, text: row => bytes(row.figures.demoted_bytes) },
+      { head: "Fetched", key: row => row.figures.fetched_bytes, text: row => bytes(row.figures.fetched_bytes) },
+      { head: "Duplicated", key: row => row.duplicated_bytes, text: row => bytes(row.duplicated_bytes) },
+    ] : [],
     ...timed ? [{ ...mean, best: row => schemes.length > 1 && row.figures.mean_ms === least }] : [],
     { head: "CPU", note: "s", key: row => row.cpu_s, text: row => row.cpu_s.toFixed(3) },
   ];
@@ -66,6 +69,7 @@ function levelsMeasures(sizes) {
   const references = intervals => each([...intervals.hits, intervals.misses], sum);
   const shareOf = (counts, { intervals }) => each([counts, references(intervals)], ([part, whole]) => 100 * part / whole);
   const percent = value => `${value.toFixed(1)} %`;
+  const colours = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--ink", "--dim"];
   const part = (name, colour, scheme, total, counts) =>
     ({ name, colour, total: 100 * total / Math.max(1, scheme.figures.references), values: shareOf(counts, scheme) });
   const hits = {
@@ -75,7 +79,7 @@ function levelsMeasures(sizes) {
     stacked: true,
     text: percent,
     parts: scheme => [
-      ...sizes.map((_, at) => part(`level ${at + 1}`, `--c${at % 6}`, scheme, scheme.figures.hits[at], scheme.intervals.hits[at])),
+      ...sizes.map((_, at) => part(`level ${at + 1}`, colours[at], scheme, scheme.figures.hits[at], scheme.intervals.hits[at])),
       part("misses", "--grey", scheme, scheme.figures.misses, scheme.intervals.misses),
     ],
   };
@@ -86,7 +90,7 @@ function levelsMeasures(sizes) {
     axis: "References (%)",
     text: percent,
     parts: scheme => sizes.slice(1).map((_, at) =>
-      part(`from level ${at + 1} to ${at + 2}`, `--c${at % 6}`, scheme, scheme.figures.demotions[at], scheme.intervals.demotions[at])),
+      part(`from level ${at + 1} to ${at + 2}`, colours[at], scheme, scheme.figures.demotions[at], scheme.intervals.demotions[at])),
   }, {
     title: "Bytes moved between levels",
     about: "Blocks that were demoted, and blocks that were fetched from levels below the first, in each interval.",

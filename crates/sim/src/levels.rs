@@ -91,7 +91,7 @@ impl Scheme {
     pub fn check_clients(&self) -> Result<(), ClientsError> {
         let Scheme::Ulc(spec) = self else { return Ok(()) };
         let plain: Spec = spec.name().parse()?;
-        // A number of blocks in which every history has another length.
+        // With so many blocks, different values of `ghosts` are different numbers.
         let blocks = 1 << 30;
         let is_plain = spec.first()? == plain.first()?
             && nigh_policy::ghosts(spec, blocks)? == nigh_policy::ghosts(&plain, blocks)?;
@@ -116,8 +116,8 @@ fn check(references: &References, scheme: &Scheme, capacities: &[u32], watch: Wa
     assert!(has_policies && are_levels && watch.warmup <= references.ids.len(), "levels hold blocks and have policies");
 }
 
-/// Replays `references` through levels of `capacities` blocks, the first one first. What happened is counted in `watch.gauges`
-/// intervals, too.
+/// Replays `references` through levels of `capacities` blocks, the first one first. Hits and demotions are also
+/// counted in each of `watch.gauges` intervals.
 ///
 /// # Errors
 /// If a policy cannot run at a level's size.

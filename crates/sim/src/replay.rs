@@ -20,7 +20,7 @@ const NEAR: usize = 12;
 pub struct Watch<'a> {
     /// The first references, which are replayed but not counted.
     pub warmup: usize,
-    /// How often the policy's gauges are read, spread evenly over the run; for levels, what they count.
+    /// How often the policy's gauges are read, spread evenly over the run. A replay of levels counts in that many intervals.
     pub gauges: usize,
     /// Grows by the number of references replayed.
     pub progress: Option<&'a AtomicU64>,

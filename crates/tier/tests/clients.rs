@@ -45,6 +45,7 @@ fn clients_follow_the_text() {
             );
             let level = tested.level(client, Slot(block)).map(usize::from);
             assert_eq!(level, naive.level(client.into(), block.into()));
+            assert_eq!(tested.copies(Slot(block)), naive.copies(block.into()), "reference {at} of seed {seed}");
             for client in 0..clients {
                 assert_eq!(tested.share(client) as usize, naive.share(client.into()), "reference {at} of seed {seed}");
             }
@@ -111,6 +112,8 @@ fn unified_lru_has_one_list_at_the_server() {
                 server.truncate(shared as usize);
             }
             assert_eq!(tested.reference(client, Slot(block)).from, expected);
+            let copies = lists.iter().chain([&server]).filter(|list| list.contains(&block)).count();
+            assert_eq!(tested.copies(Slot(block)), copies);
             tested.check();
         }
     }

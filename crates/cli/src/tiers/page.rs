@@ -57,25 +57,20 @@ fn verdict(found: &Found) -> Option<Verdict> {
     let present = rows.iter().find(|row| row.scheme == "ind:lru").or(rows.first())?;
     let best = rows.iter().min_by(|one, other| cost(one).total_cmp(&cost(other)))?;
     let best = if cost(best) < cost(present) { best } else { present };
-    let amount = |row: &Row| match row.figures.mean_ms {
-        Some(ms) => format!("{ms:.3} ms"),
-        None => format!("{:.2} %", share(row, row.figures.misses)),
-    };
-    let (what, unit) = match present.figures.mean_ms {
-        Some(_) => ("The mean access time is", ""),
-        None => ("The share of misses is", " of the references"),
-    };
+    let missed = |row: &Row| format!("{:.2} % of the references", share(row, row.figures.misses));
+    let amount = |row: &Row| row.figures.mean_ms.map_or_else(|| missed(row), |ms| format!("{ms:.3} ms"));
+    let what = if present.figures.mean_ms.is_some() { "The mean access time is" } else { "The levels miss" };
     let both = |text: &dyn Fn(&Row) -> String| {
         format!("{} with {}, {} with {}.", text(best), best.scheme, text(present), present.scheme)
     };
     if std::ptr::eq(best, present) {
         let and = if rows.len() > 1 { ", and with no other scheme less" } else { "" };
-        let headline = format!("{what} {}{unit} with {}{and}.", amount(present), present.scheme);
+        let headline = format!("{what} {} with {}{and}.", amount(present), present.scheme);
         return Some(Verdict { headline, facts: Vec::new(), next: String::new() });
     }
     let less = 100.0 * (1.0 - cost(best) / cost(present));
     let headline = format!(
-        "{what} {}{unit} with {}, and {} with {}: {less:.1} % less.",
+        "{what} {} with {}, and {} with {}: {less:.1} % less.",
         amount(best),
         best.scheme,
         amount(present),
@@ -83,10 +78,11 @@ fn verdict(found: &Found) -> Option<Verdict> {
     );
     let mut facts = Vec::new();
     if present.figures.mean_ms.is_some() {
-        let text = |row: &Row| format!("{:.2} % of the references", share(row, row.figures.misses));
-        facts.push(("misses".to_owned(), both(&text)));
+        facts.push(("misses".to_owned(), both(&missed)));
     }
-    facts.push(("demoted".to_owned(), both(&|row| human_bytes(row.figures.demoted_bytes))));
-    facts.push(("duplicated".to_owned(), both(&|row| human_bytes(row.duplicated_bytes))));
+    if found.levels.len() > 1 {
+        facts.push(("demoted".to_owned(), both(&|row| human_bytes(row.figures.demoted_bytes))));
+        facts.push(("duplicated".to_owned(), both(&|row| human_bytes(row.duplicated_bytes))));
+    }
     Some(Verdict { headline, facts, next: String::new() })
 }

@@ -93,6 +93,12 @@ impl UlcClients {
         self.lru.iter().filter(|cached| cached.owner == Some(client)).count()
     }
 
+    /// How many caches have `block`.
+    pub fn copies(&self, block: u64) -> usize {
+        let has = |client: &usize| self.level(*client, block).is_some_and(|level| level < self.own.len());
+        (0..self.clients.len()).filter(has).count() + self.lru.iter().filter(|cached| cached.block == block).count()
+    }
+
     /// `client` wants `block` to be cached at the server: it is the owner. The order of gLRU is that of recencies. The bottom makes
     /// room, and its owner will be notified.
     fn request_caching(&mut self, client: usize, block: u64) {
