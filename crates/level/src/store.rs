@@ -599,8 +599,13 @@ impl Store {
         let slot = if keep { of.blocks.get(&place.block).copied() } else { of.blocks.remove(&place.block) };
         let Some(slot) = slot else { return Ok(Done::Missed) };
         let data = self.contents.get(slot).and_then(|stored| stored.data.as_ref());
-        let in_file = if data.is_none() { self.contents.filed(slot) } else { None };
-        contents.extend(data.into_iter().flat_map(|data| data.iter()));
+        let in_file = match data {
+            Some(data) => {
+                contents.extend_from_slice(data);
+                None
+            }
+            None => self.contents.filed(slot),
+        };
         if keep {
             self.glru.retrieve(connection.client, slot, true, now_us.max(1));
         }

@@ -153,11 +153,12 @@ impl Peer {
         let Session { blocks, resumed, epoch, .. } = session;
         let address = &self.state.address;
         let share = self.state.bytes.load(Ordering::Relaxed);
-        if blocks.saturating_mul(block_bytes.into()) < share {
-            let has = (blocks * u64::from(block_bytes)) >> 20;
+        let has = blocks.saturating_mul(block_bytes.into());
+        if has < share {
             tracing::warn!(
                 level = address,
-                "the server has only {has} MiB for this client, less than its part of the level, {} MiB",
+                "the server has only {} MiB for this client, less than its part of the level, {} MiB",
+                has >> 20,
                 share >> 20
             );
         }
@@ -347,14 +348,11 @@ impl Peer {
         let place = |block: u64| Place { namespace, epoch, block };
         while live.pending.len() < requests {
             let cookie = live.cookie + 1;
-            // What an extent had is forgotten before anything is stored there again.
-            let stored = self.writes.front().filter(|_| live.stores < STORES);
-            let stored = stored.map(|part| spread::extent_at(part.place * block_bytes));
-            let forget = match stored.filter(|extent| self.forget.contains(extent)) {
-                None if self.reads.is_empty() && stored.is_none() && live.forgets < FORGETS => {
-                    self.forget.first().copied()
-                }
-                before_store => before_store.filter(|_| self.reads.is_empty()),
+            let next = self.reads.front().or_else(|| self.writes.front().filter(|_| live.stores < STORES));
+            let forget = match next.map(|part| spread::extent_at(part.place * block_bytes)) {
+                // What an extent had is forgotten before anything there is asked for or stored again.
+                Some(extent) => self.forget.get(&extent).copied(),
+                None => self.forget.first().copied().filter(|_| live.forgets < FORGETS),
             };
             let asked = if let Some(extent) = forget {
                 self.forget.remove(&extent);
