@@ -1,6 +1,7 @@
 //! `nigh top`: what a running server does, from one look to the next.
 
 mod interval;
+mod lender;
 #[cfg(feature = "top")]
 mod screen;
 
@@ -9,7 +10,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use nigh_server::{ControlClient, ControlError};
+use nigh_server::{Command, ControlClient, ControlError};
 
 use crate::args::TopArgs;
 use crate::controlled::connect;
@@ -17,19 +18,28 @@ use crate::output;
 use crate::size::{human_bytes, human_time};
 use crate::table::Table;
 use interval::{ContentRow, Interval, LevelRow, Look, Row, TenantRow};
+use lender::{LenderInterval, LenderLook};
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     ensure!((0.05..=3600.0).contains(&args.interval), "--interval is from 0.05 to 3600 seconds");
     let every = Duration::from_secs_f64(args.interval);
     let (mut client, path) = connect(&args.server)?;
     let named = |error: ControlError| anyhow::Error::from(error).context(path.clone());
-    let first = look(&mut client).map_err(named)?;
+    let answer = client.ask(&Command::Status {}).map_err(named)?;
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    if !(args.once || args.json || dumb) && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        #[cfg(feature = "top")]
+    let is_live =
+        !(args.once || args.json || dumb) && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    #[cfg(not(feature = "top"))]
+    ensure!(!is_live, "this build has no live screen (feature `top`): say --once or --json");
+    if let Some(level) = answer.level {
+        return top_of_level(&mut client, LenderLook::new(level), every, args, is_live)
+            .map_err(|error| error.context(path));
+    }
+    let status = answer.status.ok_or_else(|| named(ControlError::Refused("the answer has no status".into())))?;
+    let first = Look { at: Instant::now(), status };
+    #[cfg(feature = "top")]
+    if is_live {
         return screen::watch(&mut client, first, every, args.sort).map_err(|error| error.context(path));
-        #[cfg(not(feature = "top"))]
-        anyhow::bail!("this build has no live screen (feature `top`): say --once or --json");
     }
     std::thread::sleep(every);
     let mut interval = Interval::between(&first, &look(&mut client).map_err(named)?);
@@ -48,6 +58,35 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
         text += &format!("\n{table}");
     }
     output::print(text.as_bytes())
+}
+
+/// The same for a level server.
+fn top_of_level(
+    client: &mut ControlClient,
+    first: LenderLook,
+    every: Duration,
+    args: &TopArgs,
+    is_live: bool,
+) -> anyhow::Result<()> {
+    #[cfg(feature = "top")]
+    if is_live {
+        let mut last = first;
+        return screen::watch_text(every, args.sort, |sort| {
+            let now = LenderLook::take(client)?;
+            let mut interval = LenderInterval::between(&last, &now);
+            interval.sort(sort);
+            last = now;
+            Ok(interval.text())
+        });
+    }
+    let _ = is_live;
+    std::thread::sleep(every);
+    let mut interval = LenderInterval::between(&first, &LenderLook::take(client)?);
+    interval.sort(args.sort);
+    if args.json {
+        return output::print(&crate::results::json(&interval)?);
+    }
+    output::print(interval.text().as_bytes())
 }
 
 fn look(client: &mut ControlClient) -> Result<Look, ControlError> {

@@ -4,6 +4,7 @@
 
 mod serving;
 
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -181,6 +182,15 @@ fn what_a_level_does_is_told() {
     let page = server.metrics_page();
     let line = page.lines().find(|line| line.starts_with("nigh_level_stored_blocks{")).expect("a gauge of the level");
     assert!(line.contains("a:level") && line.ends_with(&format!(" {}", of("stored"))), "{line}");
+
+    // Its file is damaged: the blocks come from the disk, and the log says so once.
+    let file = std::fs::OpenOptions::new().write(true).open(folder.path("a:level")).unwrap();
+    file.write_all_at(&[9; 2 << 20], 1 << 20).unwrap();
+    for block in (0..1024).chain(0..1024) {
+        assert_eq!(client.read(block * BLOCK, BLOCK as usize).unwrap(), [5; BLOCK as usize]);
+    }
+    assert!(folder.status()["levels"][0]["mismatches"].as_u64().unwrap() > 0);
+    assert_eq!(server.all("were not read from the level as they were stored").len(), 1);
     client.disconnect().unwrap();
     server.end();
 }

@@ -490,7 +490,12 @@ fn what_a_level_server_does_can_be_seen() {
     assert_eq!(level.logged("sandbox").len(), 1);
     assert!(ctl(&control, &["flush"]).contains("'status' and 'reload' only"));
     let top = Command::new(env!("CARGO_BIN_EXE_nigh")).args(["top", "--once", "--control", &control]).output().unwrap();
-    assert!(String::from_utf8(top.stderr).unwrap().contains("this is a level server"));
+    let text = String::from_utf8(top.stdout).unwrap();
+    assert!(text.contains("of 16 MiB  1 client  ") && text.contains("RETRIEVED/S") && text.contains("one  "), "{text}");
+    let mut json = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    let json = json.args(["top", "--json", "--interval", "0.1", "--control", &control]).output().unwrap();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["clients"][0]["name"], &json["total"]["used_bytes"]), (&"one".into(), &json["used_bytes"]));
 
     // Others than clients: all are counted, and one line is logged.
     for _ in 0..20 {

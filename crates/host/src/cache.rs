@@ -412,8 +412,21 @@ impl Cache {
         let port = operation.port;
         // Before the completion: what is said of the place of this operation is about the block that was there before.
         self.note_news(port, sender, work);
+        let level = self.levels.iter().find(|level| level.port() == port);
+        let mismatches = |core: &Core| {
+            let counters = level.and_then(|level| core.engine.level_counters(level.number()));
+            counters.map_or(0, |(counters, _)| counters.mismatches)
+        };
+        let completed = self.with(sender, work, |core, now| {
+            let before = mismatches(core);
+            core.engine.complete(now, operation, result);
+            mismatches(core) - before
+        });
         // The waiters of a poisoned shard already have their replies.
-        let _ = self.with(sender, work, |core, now| core.engine.complete(now, operation, result));
+        let differ = completed.unwrap_or(0);
+        if let Some(level) = level.filter(|_| differ > 0) {
+            level.note_mismatches(differ);
+        }
         if let Err(fault) = result {
             self.note_fault(port, sender, fault, work);
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nigh_backend::{Device, Image, LevelFile, LevelLink, Options, PLACES, ServerState};
 use nigh_engine::{LevelConfig, Port};
@@ -14,6 +14,7 @@ use nigh_policy::Spec;
 use crate::disk::{has_file, same_file};
 use crate::error::LevelError;
 use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings};
+use crate::sync::lock;
 
 /// After this many failed operations in a row of a shard, a level is switched off.
 const FAULTS: u32 = 8;
@@ -39,7 +40,13 @@ pub(crate) struct Level {
     pub(crate) off: AtomicBool,
     /// Of a level on another host.
     pub(crate) link: Option<Arc<LevelLink>>,
+    /// Blocks that were not read as they were stored, and when the log told so last.
+    mismatches: AtomicU64,
+    told: Mutex<Option<Instant>>,
 }
+
+/// After the log told of blocks that differ, it is silent for so long.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// The file of a level that has not started yet, and its saved index.
 pub(crate) type Before = (LevelFile, Option<Image>);
@@ -164,6 +171,19 @@ impl Level {
         }
     }
 
+    /// So many more blocks were not read as they were stored. Logged, unless their server no longer had them.
+    pub(crate) fn note_mismatches(&self, more: u64) {
+        let all = self.mismatches.fetch_add(more, Ordering::Relaxed) + more;
+        let missed = self.link.as_ref().map_or(0, |link| link.missed.load(Ordering::Relaxed));
+        let damaged = all.saturating_sub(missed);
+        let mut told = lock(&self.told);
+        if damaged > 0 && told.is_none_or(|told| told.elapsed() >= SILENCE) {
+            *told = Some(Instant::now());
+            let level = self.path.display();
+            tracing::warn!(%level, damaged, "blocks were not read from the level as they were stored; they were loaded from below");
+        }
+    }
+
     pub(crate) fn is_off(&self) -> bool {
         let is_cut_off = self.link.as_ref().is_some_and(|link| link.is_off.load(Ordering::Acquire));
         is_cut_off || self.off.load(Ordering::Acquire)
@@ -211,6 +231,8 @@ pub(crate) fn open(
             warm_blocks: AtomicU64::new(0),
             off: AtomicBool::new(false),
             link: None,
+            mismatches: AtomicU64::new(0),
+            told: Mutex::default(),
         };
         levels.push(Opened { level, device, before: (file, image) });
     }
@@ -264,6 +286,8 @@ pub(crate) fn open_remote(
         warm_blocks: AtomicU64::new(0),
         off: AtomicBool::new(false),
         link: Some(link),
+        mismatches: AtomicU64::new(0),
+        told: Mutex::default(),
     };
     Ok((level, device))
 }

@@ -98,7 +98,50 @@ pub(super) fn watch(client: &mut ControlClient, first: Look, every: Duration, so
     result
 }
 
+/// Shows what `next` says of each interval, given the column to sort by, until the user has seen enough.
+pub(super) fn watch_text(
+    every: Duration,
+    sort: SortArg,
+    mut next_text: impl FnMut(SortArg) -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    let mut view = View { interval: None, sort, paused: false };
+    let mut text = "measuring".to_owned();
+    let result = (|| {
+        let mut next = Instant::now() + every;
+        loop {
+            terminal.draw(|frame| {
+                let [middle, bottom] =
+                    Layout::vertical([Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+                frame.render_widget(Text::raw(&*text), middle);
+                frame.render_widget(view.keys(), bottom);
+            })?;
+            if event::poll(next.saturating_duration_since(Instant::now()))? && view.on(&event::read()?) == Action::Quit
+            {
+                return Ok(());
+            }
+            if Instant::now() >= next {
+                next += every;
+                let now = next_text(view.sort)?;
+                if !view.paused {
+                    text = now;
+                }
+            }
+        }
+    })();
+    ratatui::restore();
+    result
+}
+
 impl View {
+    /// The last line.
+    fn keys(&self) -> Line<'static> {
+        let paused = if self.paused { "  paused" } else { "" };
+        let sort = format!("{:?}", self.sort).to_lowercase();
+        let keys = format!("q quit  s sort by: {sort}  p pause{paused}");
+        Line::raw(keys).style(Style::new().add_modifier(Modifier::REVERSED))
+    }
+
     fn on(&mut self, event: &Event) -> Action {
         match event {
             Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
@@ -172,10 +215,7 @@ impl View {
             }));
         }
         frame.render_widget(Text::from(lines), lower);
-        let paused = if self.paused { "  paused" } else { "" };
-        let sort = format!("{:?}", self.sort).to_lowercase();
-        let keys = format!("q quit  s sort by: {sort}  p pause{paused}");
-        frame.render_widget(Line::raw(keys).style(Style::new().add_modifier(Modifier::REVERSED)), bottom);
+        frame.render_widget(self.keys(), bottom);
     }
 }
 
