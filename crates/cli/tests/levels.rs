@@ -186,7 +186,7 @@ fn what_a_level_does_is_told() {
     // Its file is damaged: the blocks come from the disk, and the log says so once.
     let file = std::fs::OpenOptions::new().write(true).open(folder.path("a:level")).unwrap();
     file.write_all_at(&[9; 2 << 20], 1 << 20).unwrap();
-    for block in (0..1024).chain(0..1024) {
+    for block in (0..1024).rev() {
         assert_eq!(client.read(block * BLOCK, BLOCK as usize).unwrap(), [5; BLOCK as usize]);
     }
     assert!(folder.status()["levels"][0]["mismatches"].as_u64().unwrap() > 0);
