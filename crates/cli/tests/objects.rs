@@ -6,6 +6,8 @@ mod bucket;
 mod clients;
 #[path = "power/history.rs"]
 mod history;
+#[path = "serving/pki.rs"]
+mod pki;
 mod serving;
 
 /// What a history needs to know of a disk.
@@ -16,6 +18,7 @@ mod disk {
 
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,11 +27,14 @@ use nigh_nbd::Command as Request;
 use nigh_nbd::client::Client;
 use nigh_objects::{Manifest, Object, PART};
 use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use bucket::Bucket;
 use clients::Shared;
 use disk::SECTOR;
 use history::{Promise, Start};
+use pki::Pki;
 use serving::{Folder, nigh, until};
 
 /// Of the disk: three parts, the last one short.
@@ -426,6 +432,41 @@ fn killed_servers_keep_what_was_flushed() {
     let named = stored(&bucket, "disk").0.objects();
     until("what the killed ones left is deleted", || bucket.parts("disk").len() == named);
     drop(server);
+}
+
+/// With TLS, by an authority that the environment names: the store is used in the sandbox, and one of another authority is not.
+#[test]
+fn a_store_is_reached_by_tls() {
+    let pki = Pki::new();
+    let pem = |name: &str| std::fs::read(pki.path(name)).unwrap();
+    let certificates = CertificateDer::pem_slice_iter(&pem("server.pem")).collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(&pem("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(certificates, key).unwrap();
+    let bucket = Bucket::start_with(8, Some(Arc::new(config)));
+    let environment = |command: &mut Command, authority: &str| {
+        bucket.environment(command);
+        command.env("SSL_CERT_FILE", pki.path(authority));
+    };
+    let create = |authority: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["object", "create", "s3://bucket/disk?timeout=2s", "--size", "8M"]);
+        environment(&mut command, authority);
+        command.output().unwrap()
+    };
+    let refused = create("stranger.pem");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.lines().count() == 1 && said.contains("certificate"), "{said}");
+    let made = create("ca.pem");
+    assert!(made.status.success(), "{made:?}");
+    let server = Server::start_with("s3://bucket/disk", &[], |command: &mut Command| environment(command, "ca.pem"));
+    let mut client = server.client();
+    write(&mut client, 0, &[7; 4096]).unwrap();
+    flush(&mut client).unwrap();
+    assert_eq!(read(&mut client, 0, 4096).unwrap(), [7; 4096]);
+    drop(client);
+    assert!(server.end(Signal::TERM));
 }
 
 /// A store that others made, by `NIGH_OBJECT_TARGET=az://CONTAINER/NEW-PREFIX` and what its client needs in the environment:

@@ -57,6 +57,16 @@ pub(super) struct Store {
     timeout: Duration,
 }
 
+/// The error, and its innermost cause if that is not among its words: why a certificate is not accepted, for instance.
+fn whole(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    let innermost = std::iter::successors(error.source(), |error| error.source()).last().map(ToString::to_string);
+    match innermost {
+        Some(cause) if !text.contains(&cause) => format!("{text}: {cause}"),
+        _ => text,
+    }
+}
+
 /// `text` in one line, of a limited length.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
@@ -71,7 +81,7 @@ fn one_line(text: &str) -> String {
 
 /// What `error` means, or its text if it makes sense to try again.
 fn judge(error: &Error) -> Result<Failure, String> {
-    let line = one_line(&error.to_string());
+    let line = one_line(&whole(error));
     Ok(match error {
         Error::NotFound { .. } => Failure::Missing(line),
         Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotModified { .. } => Failure::Conflict(line),

@@ -3,7 +3,6 @@
 #![allow(dead_code)]
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +20,7 @@ use s3s::{Body, HttpResponse};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
+use tokio_rustls::TlsAcceptor;
 
 const KEY: &str = "user";
 pub(crate) const SECRET: &str = "not-to-be-told";
@@ -48,7 +48,7 @@ pub(crate) struct Trouble {
 /// The server, with one bucket named `bucket`. It ends when dropped.
 pub(crate) struct Bucket {
     pub(crate) trouble: Arc<Trouble>,
-    address: SocketAddr,
+    endpoint: String,
     folder: tempfile::TempDir,
     /// Its threads.
     _runtime: Runtime,
@@ -150,6 +150,11 @@ impl Server {
 
 impl Bucket {
     pub(crate) fn start(seed: u64) -> Bucket {
+        Bucket::start_with(seed, None)
+    }
+
+    /// As `start`, encrypted with `tls`.
+    pub(crate) fn start_with(seed: u64, tls: Option<Arc<rustls::ServerConfig>>) -> Bucket {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("bucket")).unwrap();
         let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder.path()).unwrap());
@@ -160,10 +165,15 @@ impl Bucket {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
+        let endpoint = match tls {
+            Some(_) => format!("https://localhost:{}", address.port()),
+            None => format!("http://{address}"),
+        };
         runtime.spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let server = server.clone();
                 let open = Open::new(&server.trouble);
+                let tls = tls.clone();
                 tokio::spawn(async move {
                     let _open = open;
                     let answer = service_fn(move |request| {
@@ -171,22 +181,29 @@ impl Bucket {
                         server.answer(request)
                     });
                     // The client sees what happened to its connection.
-                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), answer).await;
+                    let server = Builder::new(TokioExecutor::new());
+                    match tls.map(TlsAcceptor::from) {
+                        None => _ = server.serve_connection(TokioIo::new(socket), answer).await,
+                        Some(tls) => {
+                            if let Ok(socket) = tls.accept(socket).await {
+                                let _ = server.serve_connection(TokioIo::new(socket), answer).await;
+                            }
+                        }
+                    }
                 });
             }
             Ok::<(), Infallible>(())
         });
-        Bucket { trouble, address, folder, _runtime: runtime }
+        Bucket { trouble, endpoint, folder, _runtime: runtime }
     }
 
     /// What `nigh` needs to know to use it.
     pub(crate) fn environment(&self, command: &mut Command) {
-        let endpoint = format!("http://{}", self.address);
         for (name, value) in [
             ("AWS_ACCESS_KEY_ID", KEY),
             ("AWS_SECRET_ACCESS_KEY", SECRET),
             ("AWS_REGION", "us-east-1"),
-            ("AWS_ENDPOINT_URL", &endpoint),
+            ("AWS_ENDPOINT_URL", &self.endpoint),
         ] {
             command.env(name, value);
         }
