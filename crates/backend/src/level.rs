@@ -55,6 +55,16 @@ pub enum LevelError {
         /// The smallest size.
         least: u64,
     },
+    /// It is larger than its file system.
+    #[error("{path}: a level of {} MiB cannot be on a file system of {} MiB", .asked >> 20, .there >> 20, path = path.display())]
+    Large {
+        /// The file.
+        path: PathBuf,
+        /// Its size, in bytes.
+        asked: u64,
+        /// That of the file system.
+        there: u64,
+    },
     /// Another process uses it, or used it since it was opened.
     #[error("{path} is used by another process", path = .0.display())]
     Taken(PathBuf),
@@ -164,6 +174,7 @@ impl LevelFile {
         if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
             return Err(LevelError::NoFile(path.to_owned()));
         }
+        check_room(path, PLACES + blocks * block_bytes)?;
         // It has the contents of disks, which are nobody else's.
         let mut options = OpenOptions::new();
         let file =
@@ -249,6 +260,25 @@ impl LevelFile {
         };
         write().map_err(failed)
     }
+}
+
+/// Whether the file system of `path` has room for a level of `asked` bytes. That it has too little at the moment is only logged, because that may change.
+fn check_room(path: &Path, asked: u64) -> Result<(), LevelError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Without the folder, the file cannot be made, and that is the error.
+    let Ok(room) = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(folder)) else { return Ok(()) };
+    let [there, free] = [room.f_blocks, room.f_bavail].map(|blocks| blocks.saturating_mul(room.f_frsize));
+    if asked > there {
+        return Err(LevelError::Large { path: path.to_owned(), asked, there });
+    }
+    // `blocks` counts units of 512 bytes.
+    let has = std::fs::metadata(path).map_or(0, |meta| meta.blocks() * 512);
+    let missing = asked.saturating_sub(has);
+    if missing > free {
+        let (level, missing, free) = (path.display(), missing >> 20, free >> 20);
+        tracing::warn!(%level, "the level may need {missing} MiB more, but only {free} MiB are free: then its writes fail");
+    }
+    Ok(())
 }
 
 fn encode(stored: &Stored) -> [u8; RECORD] {

@@ -201,6 +201,9 @@ fn what_cannot_be_a_level_is_one_line() {
     let folder = Folder::new();
     let disk = format!("disk={}", folder.empty_image("image", 1 << 20));
     folder.image("other", &[7; 1 << 20]);
+    // Larger than any file system of this machine, and not too large for the memory of its index.
+    let there = rustix::fs::statvfs(folder.path("other")).unwrap();
+    let larger = there.f_blocks * there.f_frsize / (1 << 20) + 4096;
     let fails = |level: &str| {
         let socket = format!("unix:{}", folder.text("other-socket"));
         let output = nigh(&["--listen", &socket], &["--level", level, &disk]).output().unwrap();
@@ -216,6 +219,9 @@ fn what_cannot_be_a_level_is_one_line() {
     assert!(fails(&format!("file:{}:9M", folder.text("other"))).contains("choose another file"), "somebody else's");
     assert!(fails(&format!("file:{}:9M", folder.text("image"))).contains("target of disk disk"), "the disk itself");
     assert!(fails(&format!("file:{}:9M", folder.text("."))).contains("no regular file"));
+    let said = fails(&format!("file:{}:{larger}M", folder.text("level")));
+    assert!(said.contains("cannot be on a file system") || said.contains("its index needs"), "{said}");
+    assert!(!folder.path("level").exists());
     let level = format!("file:{}:9M", folder.text("level"));
     let twice = nigh(&["--stdio"], &["--level", &level, "--level", &level, &disk]).output().unwrap();
     assert!(String::from_utf8(twice.stderr).unwrap().contains("given twice"));
