@@ -60,7 +60,7 @@ pub struct RemoteLevel {
 pub struct ServerState {
     /// HOST:PORT.
     pub address: String,
-    /// The bytes of the level that are on this server.
+    /// Its share of the level, as configured.
     pub bytes: AtomicU64,
     /// Whether there is no connection.
     pub is_off: AtomicBool,
@@ -100,8 +100,10 @@ struct News {
 /// What the servers of a level say with their replies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelNews {
-    /// Places, counted in blocks from the beginning of the device, whose blocks are no longer there. Not necessarily all of them.
+    /// Places, counted in blocks from the beginning of the device, whose blocks made room for others. Not necessarily all of them.
     pub left: Vec<u64>,
+    /// Places that have nothing any more, nor get what is being stored there.
+    pub gone: Vec<u64>,
     /// Blocks that fit in before one has to leave.
     pub free: u64,
     /// How long ago the block that would leave next was referenced.
@@ -119,14 +121,15 @@ impl LevelLink {
         if !news.is_new {
             return None;
         }
-        let mut left = std::mem::take(&mut news.left);
-        while left.len() < GONE_AT_ONCE
+        let left = std::mem::take(&mut news.left);
+        let mut gone = Vec::new();
+        while gone.len() < GONE_AT_ONCE
             && let Some(extent) = news.gone.pop_first()
         {
-            left.extend(spread::places(extent, self.block_bytes.into()));
+            gone.extend(spread::places(extent, self.block_bytes.into()));
         }
         news.is_new = !news.gone.is_empty();
-        Some(LevelNews { left, free: news.free, oldest_us: news.oldest_us })
+        Some(LevelNews { left, gone, free: news.free, oldest_us: news.oldest_us })
     }
 
     /// Changes the servers, and the parts of the level that they have. Places that move are empty.

@@ -27,6 +27,8 @@ const FIELDS: usize = 8;
 const RECORD: usize = 24;
 /// Blocks of one piece of the index at most.
 const PIECE: usize = 4096;
+/// Bytes of the index that are written before they are made durable, so that whoever waits sees progress.
+const SYNC: u64 = 64 << 20;
 /// Longer names do not occur.
 const NAME: u64 = 1 << 16;
 
@@ -245,10 +247,16 @@ impl LevelFile {
                 output.word(home.name.len() as u64)?;
                 output.write_all(home.name.as_bytes())?;
             }
+            let mut synced = 0;
             for (part, stored) in pieces {
                 for piece in stored.chunks(PIECE) {
                     output.word(u64::from(part) << 32 | piece.len() as u64)?;
                     piece.iter().try_for_each(|stored| output.write_all(&encode(stored)))?;
+                }
+                if output.bytes - synced >= SYNC {
+                    output.flush()?;
+                    file.sync_data()?;
+                    synced = output.bytes;
                 }
             }
             output.word(0)?;

@@ -135,10 +135,10 @@ fn lender(status: &LenderStatistics) -> String {
     let (memory, used) = (human_bytes(*memory_bytes), human_bytes(*used_bytes));
     match file {
         None => _ = writeln!(text, "memory   {memory}, {used} of it in use"),
-        Some(LenderFile { path, bytes, reads, damaged, writes, faults, oldest_read_us, off }) => {
+        Some(LenderFile { path, bytes, reads, damaged, writes, faults, stuck, off, .. }) => {
             let _ = writeln!(text, "memory   {memory}");
             let bytes = human_bytes(*bytes);
-            let off = match (off, *oldest_read_us > 300_000) {
+            let off = match (off, stuck) {
                 (true, _) => ", not used any more",
                 (false, true) => ", does not respond",
                 (false, false) => "",

@@ -14,7 +14,7 @@ use crate::sandbox::{self, Account, Rules, change, read, socket};
 use crate::size::human_bytes;
 
 const BLOCK: u64 = 4096;
-/// Bytes that the store knows of a block, at most.
+/// Bytes that the store takes for a block besides its contents, at most.
 const INDEX: u64 = 124;
 /// The largest file: its blocks are numbered in 32 bits.
 const FILE_MOST: u64 = 15 << 40;
@@ -47,6 +47,8 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     let address = lender.listen(&address, args.insecure_tcp)?;
     tracing::info!("listening on {address}");
     if let Some(user) = user {
+        // It is opened once more at the end.
+        lender.file().into_iter().try_for_each(|path| user.own(path))?;
         user.assume()?;
         // The system has other ideas about processes whose user changed.
         sandbox::allow_core_dumps(*core_dumps)?;

@@ -328,6 +328,13 @@ impl std::str::FromStr for Account {
 }
 
 impl Account {
+    /// Makes it the owner of a file.
+    pub(crate) fn own(&self, path: &Path) -> anyhow::Result<()> {
+        let (uid, gid) = (self.user.1.as_raw(), self.group.as_raw());
+        std::os::unix::fs::chown(path, Some(uid), Some(gid))
+            .with_context(|| format!("--user {}: cannot give it {}", self.text, path.display()))
+    }
+
     /// Makes it that of this process and all of its threads, with its further groups.
     pub(crate) fn assume(&self) -> anyhow::Result<()> {
         let (name, uid) = &self.user;

@@ -491,7 +491,10 @@ fn what_a_level_server_does_can_be_seen() {
     assert!(ctl(&control, &["flush"]).contains("'status' and 'reload' only"));
     let top = Command::new(env!("CARGO_BIN_EXE_nigh")).args(["top", "--once", "--control", &control]).output().unwrap();
     let text = String::from_utf8(top.stdout).unwrap();
-    assert!(text.contains("of 16 MiB  1 client  ") && text.contains("RETRIEVED/S") && text.contains("one  "), "{text}");
+    assert!(
+        text.contains("of 16 MiB  1 connection  ") && text.contains("RETRIEVED/S") && text.contains("one  "),
+        "{text}"
+    );
     let mut json = Command::new(env!("CARGO_BIN_EXE_nigh"));
     let json = json.args(["top", "--json", "--interval", "0.1", "--control", &control]).output().unwrap();
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -677,7 +680,7 @@ fn a_level_server_with_a_file() {
         read_all(&mut client, 0);
         read_all(&mut client, 0);
         assert!(of_file("damaged") > 0 && count(&folder, "mismatches") == count(&folder, "missed"), "{}", status());
-        assert_eq!(level.logged("a block is not as it was written").len(), 1);
+        assert_eq!(level.logged("a block cannot be read as it was written").len(), 1);
 
         // It is killed.
         fill(&folder, &mut client);

@@ -100,23 +100,36 @@ impl Engine {
         self.slots.find(key).map_or(0, |slot| self.policy.age_us(slot, now))
     }
 
+    /// The places of the shared level number `at` have nothing any more, nor get what is being stored there: they are of another device now, or of one that
+    /// starts empty.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn empty_places(&mut self, at: usize, places: &[u32]) {
+        for &place in places {
+            self.levels[at].level.cancel(place);
+            self.note_left(at, place);
+        }
+        self.drain_forgotten();
+    }
+
+    /// The block at `place` of the level number `at` is not there any more.
+    fn note_left(&mut self, at: usize, place: u32) {
+        let level = &mut self.levels[at].level;
+        let Some(entry) = level.settled(place) else { return };
+        level.discard(place);
+        if self.unified {
+            self.note_entry_gone(entry, at);
+        }
+    }
+
     /// What the host of the shared level number `at` reported: the places from which blocks left, the blocks that fit in before others
     /// have to leave, and how long ago the block that would leave next was referenced.
     ///
     /// # Panics
     /// If there is no such level.
     pub fn note_shared(&mut self, now: u64, at: usize, left: &[u32], free: u32, oldest_us: Option<u64>) {
-        for &place in left {
-            let level = &mut self.levels[at].level;
-            let Some(entry) = level.settled(place) else {
-                level.cancel(place);
-                continue;
-            };
-            level.discard(place);
-            if self.unified {
-                self.note_entry_gone(entry, at);
-            }
-        }
+        left.iter().for_each(|&place| self.note_left(at, place));
         if self.unified && at + 1 == self.levels.len() {
             self.policy.share(now, free, oldest_us);
         }
@@ -273,7 +286,7 @@ impl Engine {
 
     /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.
     pub(crate) fn note_level_result(&mut self, at: usize, result: Result<(), Fault>) {
-        if result != Err(Fault::AWAY) {
+        if result != Err(Fault::AWAY) || !self.levels[at].level.config.shared {
             self.levels[at].level.note_result(result.is_err());
         }
         self.note_if_off(at);

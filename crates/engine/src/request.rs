@@ -156,7 +156,7 @@ impl Fault {
     /// ESHUTDOWN: no device failed, but the volume was closed before the request could begin.
     pub const SHUT_DOWN: Fault = Fault(108);
 
-    /// ENOTCONN: the device of a level cannot be reached at the moment. It still has its blocks, as far as the host does not say otherwise
+    /// ENOTCONN: the device of a shared level cannot be reached at the moment. It still has its blocks, as far as the host does not say otherwise
     /// ([`Engine::note_shared`](crate::Engine::note_shared)).
     pub const AWAY: Fault = Fault(107);
 

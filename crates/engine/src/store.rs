@@ -433,7 +433,8 @@ impl Engine {
         let volume = first.volume();
         self.note_level_result(level, result);
         // What the level cannot return now, it may return later.
-        let stays = result == Err(Fault::AWAY) && !leaves;
+        let is_away = result == Err(Fault::AWAY) && self.levels[level].level.config.shared;
+        let stays = is_away && !leaves;
         let of = &mut self.levels[level].level;
         let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
         let mut bad: Vec<(u64, u32)> = Vec::new();
@@ -486,7 +487,7 @@ impl Engine {
         self.levels[level].storing -= blocks.len() as u32;
         self.note_level_result(level, result);
         let of = &mut self.levels[level].level;
-        if result == Err(Fault::AWAY) {
+        if result == Err(Fault::AWAY) && of.config.shared {
             of.note_away();
         }
         for (at, &(_, entry)) in blocks.iter().enumerate() {

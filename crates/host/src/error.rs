@@ -276,7 +276,9 @@ pub enum ChangeError {
         fault: Fault,
     },
     /// The change would replace levels.
-    #[error("levels cannot change while the server runs, except the servers of the level on other hosts: restart it")]
+    #[error(
+        "levels and the encoding of blocks (content) can only change with a restart; of a level on other hosts, the list of servers can change"
+    )]
     Levels,
     /// Tenants share the cache.
     #[error(

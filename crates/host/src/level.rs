@@ -119,7 +119,7 @@ pub struct LevelStatistics {
 pub struct LevelServerStatistics {
     /// HOST:PORT.
     pub address: String,
-    /// The bytes of the level that are on this server.
+    /// Its share of the level, as configured.
     pub bytes: u64,
     /// Blocks that it no longer had.
     pub missed: u64,
@@ -145,6 +145,15 @@ impl LevelServerStatistics {
 impl Level {
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its file, or its servers at the moment.
+    pub(crate) fn name(&self) -> String {
+        let path = self.path.display().to_string();
+        let Some(link) = &self.link else { return path };
+        let transport = path.split(':').next().unwrap_or_default();
+        let servers: Vec<String> = link.servers().iter().map(|of| format!("{transport}:{}", of.address)).collect();
+        servers.join(" and ")
     }
 
     pub(crate) fn port(&self) -> Port {

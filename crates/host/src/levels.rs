@@ -48,22 +48,23 @@ impl Cache {
     pub(crate) fn note_news(&self, port: Port, of: u32, work: &mut Work) {
         let shared = self.levels.iter().find_map(|level| Some((level, level.link.as_ref()?)));
         let Some((level, link)) = shared.filter(|(level, _)| level.port() == port) else { return };
-        let Some(LevelNews { left, free, oldest_us }) = link.take_news() else { return };
-        let part = u64::from(level.part_blocks);
+        let Some(LevelNews { left, gone, free, oldest_us }) = link.take_news() else { return };
+        let (at, part) = (level.number(), u64::from(level.part_blocks));
         let free = u32::try_from(free / u64::from(self.shards())).unwrap_or(u32::MAX);
         for shard in 0..self.shards() {
             let first = PLACES / BLOCK + u64::from(shard) * part;
-            let places = left.iter().filter_map(|place| place.checked_sub(first).filter(|place| *place < part));
-            let places: Vec<u32> = places.map(|place| place as u32).collect();
-            if shard != of && places.is_empty() {
-                continue;
+            let own = |places: &[u64]| -> Vec<u32> {
+                let own = places.iter().filter_map(|place| place.checked_sub(first).filter(|place| *place < part));
+                own.map(|place| place as u32).collect()
+            };
+            let (left, gone) = (own(&left), own(&gone));
+            // A poisoned shard does not use it.
+            for gone in gone.chunks(NEWS_AT_ONCE) {
+                let _ = self.with(shard, work, |core, _| core.engine.empty_places(at, gone));
             }
-            let none = places.is_empty().then_some(&[][..]);
-            for places in places.chunks(NEWS_AT_ONCE).chain(none) {
-                // A poisoned shard does not use it.
-                let _ = self.with(shard, work, |core, now| {
-                    core.engine.note_shared(now, level.number(), places, free, oldest_us);
-                });
+            let none = (shard == of && left.is_empty()).then_some(&[][..]);
+            for left in left.chunks(NEWS_AT_ONCE).chain(none) {
+                let _ = self.with(shard, work, |core, now| core.engine.note_shared(now, at, left, free, oldest_us));
             }
         }
     }
@@ -87,7 +88,7 @@ impl Cache {
                 faults,
             } = sum;
             LevelStatistics {
-                path: level.path().display().to_string(),
+                path: level.name(),
                 bytes: level.bytes,
                 blocks: u64::from(level.part_blocks) * u64::from(self.shards()),
                 stored,
@@ -257,7 +258,7 @@ impl Common {
             if remote.bytes() != level.bytes {
                 let (asked, has) = (remote.bytes() >> 20, level.bytes >> 20);
                 tracing::warn!(
-                    "the level keeps its size of {has} MiB until the next start; its servers have {asked} MiB of it, in proportion"
+                    "the list of servers adds up to {asked} MiB, but the level keeps {has} MiB until the next start, in the same proportions"
                 );
             }
             link.change(servers.to_vec());

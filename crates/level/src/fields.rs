@@ -35,7 +35,9 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn text(&mut self, length: usize, field: &'static str) -> Result<&'a str, Violation> {
-        std::str::from_utf8(self.bytes(length)).map_err(|_| Violation::Text(field))
+        let text = std::str::from_utf8(self.bytes(length)).map_err(|_| Violation::Text(field))?;
+        // It is shown on terminals.
+        if text.chars().any(char::is_control) { Err(Violation::Text(field)) } else { Ok(text) }
     }
 }
 

@@ -41,6 +41,8 @@ pub enum Refusal {
     Ending,
     /// Another process of this client has the namespace open.
     Taken,
+    /// The block cannot be read at the moment. It stays, unless it was to leave.
+    Busy,
 }
 
 /// The result of a request.
@@ -196,8 +198,15 @@ impl<'a> Reply<'a> {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 6] =
-        [Refusal::Epoch, Refusal::Namespace, Refusal::Limit, Refusal::Denied, Refusal::Ending, Refusal::Taken];
+    const ALL: [Refusal; 7] = [
+        Refusal::Epoch,
+        Refusal::Namespace,
+        Refusal::Limit,
+        Refusal::Denied,
+        Refusal::Ending,
+        Refusal::Taken,
+        Refusal::Busy,
+    ];
 
     fn number(self) -> u8 {
         match self {
@@ -207,11 +216,12 @@ impl Refusal {
             Refusal::Denied => 4,
             Refusal::Ending => 5,
             Refusal::Taken => 6,
+            Refusal::Busy => 7,
         }
     }
 
     fn of(number: u8) -> std::result::Result<Refusal, Violation> {
         let found = Refusal::ALL.into_iter().find(|refusal| refusal.number() == number);
-        found.ok_or(Violation::Field { field: "the refusal", value: number.into(), expected: "1 to 6" })
+        found.ok_or(Violation::Field { field: "the refusal", value: number.into(), expected: "1 to 7" })
     }
 }

@@ -31,7 +31,7 @@ const STEPS: u32 = 64;
 pub struct Limits {
     /// Blocks of all clients.
     pub blocks: u32,
-    /// The most of them in memory. If these are not all, there is a file for the others, with [`Store::places`].
+    /// The most of them in memory. If these are not all, there is a file for the others: see [`Store::blocks_of`].
     pub memory_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u32,
@@ -152,7 +152,7 @@ pub enum ReadBlock<'a> {
     Contents(&'a [u8]),
     /// It cannot be read, or has another checksum.
     Damaged,
-    /// It was not read; another request may find it.
+    /// It was not read. It stays, unless it was to leave.
     Skipped,
 }
 
@@ -301,14 +301,16 @@ impl Store {
             return Ok(client);
         }
         let most = self.limits.clients;
-        let states = (0..).zip(&self.clients).filter(|(_, state)| state.connections == 0);
-        let away = states.min_by_key(|(_, state)| state.last).map(|(client, _)| client);
         let next = self.clients.len() as Client;
-        let is_unused = |client: &Client| self.names.values().all(|used| used != client);
-        let client = match away {
-            Some(client) if is_unused(&client) || next >= most => client,
-            _ if next < most => next,
-            _ => return Err(Rejected::Clients(most)),
+        let unused = (0..next).find(|client| self.names.values().all(|used| used != client));
+        let away = || {
+            let states = (0..).zip(&self.clients).filter(|(_, state)| state.connections == 0);
+            states.min_by_key(|(_, state)| state.last).map(|(client, _)| client)
+        };
+        let client = match unused {
+            Some(client) => client,
+            None if next < most => next,
+            None => away().ok_or(Rejected::Clients(most))?,
         };
         self.forget(client);
         if client == next {
@@ -395,8 +397,12 @@ impl Store {
             && of.blocks.is_empty()
             && let Some(state) = self.clients.get_mut(usize::from(client))
         {
+            // It may be closed already.
+            let open = state.namespaces.len();
             state.namespaces.retain(|_, of| *of != number);
-            self.close(number);
+            if state.namespaces.len() < open {
+                self.close(number);
+            }
         }
     }
 
@@ -407,7 +413,7 @@ impl Store {
         }
     }
 
-    /// Executes a request that came on `connection` at `now_us`, which begins at [`Store::START_US`] or less and does not go backwards. `contents` receives those of a block that
+    /// Executes a request that came on `connection` at `now_us`, which does not go backwards, and is at least [`Store::START_US`] if blocks were restored. `contents` receives those of a block that
     /// is found in memory.
     pub fn handle<'a>(
         &mut self,
@@ -462,6 +468,7 @@ impl Store {
         let is_same = self.namespaces.get(namespace as usize).is_some_and(|of| of.changes == changes);
         let result = match read {
             ReadBlock::Contents(data) if is_there && is_same => Result::Found { data },
+            ReadBlock::Skipped => Result::Refused { refusal: Refusal::Busy, text: "the file does not respond" },
             _ => Result::Missed,
         };
         (self.reply(now_us, connection, Some(namespace), cookie, result), is_lost)
@@ -501,6 +508,9 @@ impl Store {
 
     fn open(&mut self, connection: Connection, name: &str, epoch: u64, resumes: u64) -> Attempt<Done> {
         let Connection { client, number, instance, .. } = connection;
+        if epoch == 0 {
+            return Err((Refusal::Epoch, "epochs are numbered from 1"));
+        }
         let most = self.limits.namespaces_each as usize;
         let Some(state) = self.clients.get_mut(usize::from(client)) else {
             return Err((Refusal::Denied, "no such client"));
@@ -630,7 +640,7 @@ impl Store {
         if to != level || data.len() != block_bytes as usize {
             return Err((Refusal::Denied, "another level, or another size of blocks"));
         }
-        // A client that may have all blocks replaces its own oldest ones.
+        // Without a limit of its own, a client replaces the oldest block instead.
         if known.is_none() && blocks_each < blocks && self.glru.share(client) >= blocks_each {
             return Err((Refusal::Limit, "the client has too many blocks"));
         }
@@ -745,7 +755,7 @@ impl Store {
         }
     }
 
-    /// The namespaces with blocks, for the next start.
+    /// All namespaces, for the next start.
     pub fn kept(&self) -> Vec<Kept> {
         let names = self.names.iter().filter_map(|(client, at)| Some((client, self.clients.get(usize::from(*at))?)));
         let all = names
@@ -844,6 +854,11 @@ impl Store {
                 valid += 1;
             }
         }
+        let open: Vec<u32> = self.clients.iter().flat_map(|state| state.namespaces.values().copied()).collect();
+        let mut numbers: Vec<u32> = open.iter().chain(&self.unused).copied().collect();
+        numbers.sort_unstable();
+        assert!(numbers.is_sorted_by(|one, next| one < next), "a namespace is in use twice");
+        assert_eq!(numbers.len(), self.namespaces.len(), "a namespace is lost");
         assert!(valid <= self.contents.check().min(self.limits.blocks as usize), "there are too many blocks");
         self.glru.check(&[]);
     }

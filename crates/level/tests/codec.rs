@@ -33,8 +33,15 @@ fn request<'a>(name: &'a str, data: &'a [u8]) -> impl Strategy<Value = Request<'
 }
 
 fn reply<'a>(text: &'a str, data: &'a [u8]) -> impl Strategy<Value = Reply<'a>> {
-    let refusals =
-        [Refusal::Epoch, Refusal::Namespace, Refusal::Limit, Refusal::Denied, Refusal::Ending, Refusal::Taken];
+    let refusals = [
+        Refusal::Epoch,
+        Refusal::Namespace,
+        Refusal::Limit,
+        Refusal::Denied,
+        Refusal::Ending,
+        Refusal::Taken,
+        Refusal::Busy,
+    ];
     let result = prop_oneof![
         any::<(u32, bool)>().prop_map(|(namespace, resumed)| Result::Opened { namespace, resumed }),
         Just(Result::Found { data }),

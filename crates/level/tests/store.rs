@@ -635,6 +635,56 @@ fn an_epoch_is_resumed_although_a_reply_is_lost() {
     store.check();
 }
 
+/// A client leaves while its last blocks are being read: its number is free once.
+#[test]
+fn a_client_that_leaves_while_blocks_are_read() {
+    let mut store = Store::new(WITH_FILE);
+    let open = |store: &mut Store, client: &str| {
+        let connection = store.connect(&hello(), client).unwrap();
+        let request = Request::Open { name: "x", epoch: 1, resumes: 0 };
+        match reply(store.handle(1, connection, 0, &request, &mut Vec::new())).result {
+            Result::Opened { namespace, .. } => (connection, namespace),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (connection, namespace) = open(&mut store, "a");
+    let place = |block| Place { namespace, epoch: 1, block };
+    let mut file = File::new();
+    for block in 0..2 {
+        let data = contents(0, block, 0);
+        let request = Request::Demote { place: place(block), from: 0, to: LEVEL, age_us: 0, data: &data };
+        assert_eq!(reply(store.handle(2, connection, 0, &request, &mut Vec::new())).result, Result::Done);
+    }
+    let unfiled = store.unfiled(9);
+    write(&mut store, &mut file, &unfiled, false);
+    // They leave memory.
+    for block in 2..4 {
+        let data = contents(0, block, 0);
+        let request = Request::Demote { place: place(block), from: 0, to: LEVEL, age_us: 0, data: &data };
+        assert_eq!(reply(store.handle(2, connection, 0, &request, &mut Vec::new())).result, Result::Done);
+        store.cold(9);
+    }
+    let request = Request::Invalidate { place: place(2), count: 2 };
+    assert_eq!(reply(store.handle(2, connection, 0, &request, &mut Vec::new())).result, Result::Done);
+    let fetches = [0, 1].map(|block| {
+        let request = Request::Retrieve { place: place(block), from: Some(LEVEL), to: Some(0) };
+        match store.handle(3, connection, block, &request, &mut Vec::new()) {
+            Handled::Fetch(fetch) => fetch,
+            other => panic!("{other:?}"),
+        }
+    });
+    store.disconnect(connection);
+    store.check();
+    for fetch in &fetches {
+        let data = read(&file, fetch);
+        store.finish(4, fetch, data.as_deref().map_or(ReadBlock::Damaged, ReadBlock::Contents));
+        store.check();
+    }
+    let numbers = [open(&mut store, "b").1, open(&mut store, "c").1];
+    assert_ne!(numbers[0], numbers[1]);
+    store.check();
+}
+
 /// What a client asks for at once is limited, whatever it has.
 #[test]
 fn an_invalidate_is_of_all_blocks_or_of_a_few() {

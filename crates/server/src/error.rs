@@ -54,7 +54,7 @@ pub enum StartError {
     #[error("level {0}")]
     OpenFile(#[from] nigh_backend::OpenError),
     /// The file of a level server has no more room than its memory.
-    #[error("level {path}: it has to be larger than --memory, by 70M at least: it has each block that memory has", path = .0.display())]
+    #[error("level {path}: it has to be at least 70M larger than --memory, because every block in memory has a place in it, too", path = .0.display())]
     SmallFile(PathBuf),
     /// The system gives no thread or descriptor.
     #[error("cannot start: {0}")]

@@ -180,6 +180,11 @@ impl Lender {
         self.metrics
     }
 
+    /// The file for what memory has no room for.
+    pub fn file(&self) -> Option<&Path> {
+        self.common.file.as_ref().map(File::path)
+    }
+
     /// Listens for clients, and returns where: with the port that the system chose for port 0. Without TLS, the address has to be
     /// this machine's own, unless `insecure`.
     pub fn listen(&self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
@@ -359,6 +364,7 @@ impl Common {
             faults: file.faults.load(Ordering::Relaxed),
             off: file.is_off(),
             oldest_read_us: file.oldest_read().map_or(0, |age| age.as_micros() as u64),
+            stuck: file.is_stuck(),
         });
         clients.sort_by(|one, other| one.name.cmp(&other.name));
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
@@ -376,6 +382,7 @@ impl Common {
             clients,
         }
     }
+
     fn answer(&self, line: &[u8]) -> Answer {
         match serde_json::from_slice(line) {
             Ok(Command::Status {}) => Answer { level: Some(self.statistics()), ..control::done() },

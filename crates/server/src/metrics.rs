@@ -356,10 +356,10 @@ impl Statistics {
         }
         type OfServer = fn(&LevelServerStatistics) -> u64;
         let metrics: [(&str, &str, MetricType, OfServer); 4] = [
-            ("level_server_bytes", "Bytes of a level on a server", gauge, |server| server.bytes),
-            ("level_server_off", "Whether a server of a level cannot be reached", gauge, |server| server.off.into()),
-            ("level_server_missed", "Blocks that a server of a level no longer had", counter, |server| server.missed),
-            ("level_server_lost", "Connections to a server of a level that were lost", counter, |server| server.lost),
+            ("level_part_bytes", "Bytes of a level on a server", gauge, |server| server.bytes),
+            ("level_part_off", "Whether a server of a level cannot be reached", gauge, |server| server.off.into()),
+            ("level_part_missed", "Blocks that a server of a level no longer had", counter, |server| server.missed),
+            ("level_part_lost", "Connections to a server of a level that were lost", counter, |server| server.lost),
         ];
         let servers = || self.host.levels.iter().flat_map(|level| &level.servers);
         if servers().next().is_none() {

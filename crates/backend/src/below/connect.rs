@@ -18,14 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The most requests on their way.
 const REQUESTS: usize = 1024;
 
+/// The last epoch that this process began.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+
 /// The number of this process, for all its connections.
 static INSTANCE: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
 
 /// Connects to the servers of a level, again and again.
 pub(super) struct Connector {
     level: RemoteLevel,
-    /// The last epoch that was begun.
-    epoch: AtomicU64,
     /// The servers that are connected: address, and the number of their start.
     connected: Mutex<HashMap<String, u64>>,
     /// The certificates, as they were read last.
@@ -54,7 +55,7 @@ impl Connector {
             }
             None => None,
         };
-        Ok(Connector { level, epoch: AtomicU64::new(0), connected: Mutex::default(), tls })
+        Ok(Connector { level, connected: Mutex::default(), tls })
     }
 
     pub(super) fn level(&self) -> &RemoteLevel {
@@ -78,10 +79,10 @@ impl Connector {
     }
 
     /// Later epochs of this client have higher numbers: those of another process as long as clocks go forward, and those of this one always.
-    fn next_epoch(&self) -> u64 {
+    fn next_epoch() -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let next = |last: u64| Some(now.max(last + 1));
-        let last = self.epoch.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+        let last = EPOCH.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
         now.max(last + 1)
     }
 
@@ -138,7 +139,7 @@ impl Connector {
         }
         connected.insert(address.to_owned(), welcome.instance);
         drop(connected);
-        let epoch = self.next_epoch();
+        let epoch = Connector::next_epoch();
         out.clear();
         // Servers with the same certificate have a namespace each.
         Request::Open { name: client, epoch, resumes }.encode(0, &mut out);

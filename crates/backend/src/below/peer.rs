@@ -265,8 +265,10 @@ impl Peer {
             let (connector, desk) = (connector.clone(), desk.clone());
             let (address, epoch) = (self.state.address.clone(), self.epoch);
             let connect = move || {
-                // Nobody waits any more if the device is closed.
-                let _ = sender.send(connector.connect(&address, epoch));
+                // Nobody waits any more if the device is closed, or the server is not of the level any more.
+                if sender.send(connector.connect(&address, epoch)).is_err() {
+                    connector.disconnected(&address);
+                }
                 desk.wake.raise();
             };
             self.retry = now + PAUSE;
@@ -437,6 +439,7 @@ impl Peer {
                     }
                     Outcome::Done if !part.is_read => Ok(()),
                     Outcome::Refused { refusal: Refusal::Limit, .. } if !part.is_read => Err(Fault(libc::ENOSPC)),
+                    Outcome::Refused { refusal: Refusal::Busy, .. } if part.is_read => Err(OFF),
                     other => {
                         jobs.end(part, Err(OFF));
                         return Err(match other {

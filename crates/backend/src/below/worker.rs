@@ -136,7 +136,8 @@ impl Worker {
             // While one of them is empty, there is no such age.
             let oldest_us = rooms().map(|(_, oldest)| oldest).collect::<Option<Vec<u64>>>();
             let oldest_us = oldest_us.and_then(|ages| ages.into_iter().max());
-            self.link.note(left, rooms().map(|(free, _)| free).sum(), oldest_us);
+            let free = rooms().fold(0, |sum: u64, (free, _)| sum.saturating_add(free));
+            self.link.note(left, free, oldest_us);
         }
         self.link.is_off.store(self.peers.iter().all(|peer| !peer.is_live()), Ordering::Release);
     }

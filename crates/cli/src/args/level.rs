@@ -15,11 +15,11 @@ pub(crate) struct LevelArgs {
     /// Memory for blocks, such as 64G
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: String,
-    /// A file for blocks that memory has no room for, such as file:/ssd/level.cache:1T. It is created if absent, and after a restart has the blocks of
-    /// clients that did not restart
+    /// A file for blocks that memory has no room for, such as file:/ssd/level.cache:1T. It is created if absent. After a restart, clients that kept
+    /// running find their blocks in it again
     #[arg(long, value_name = "file:PATH:SIZE")]
     pub(crate) level: Option<String>,
-    /// Most that one client has, in memory and in the file [default: all]
+    /// The most that one client may have, in memory and in the file together [default: all]
     #[arg(long, value_name = "SIZE")]
     pub(crate) client_size: Option<String>,
     /// Most connections at a time

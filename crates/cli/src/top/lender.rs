@@ -43,6 +43,8 @@ struct FileRow {
     damaged: u64,
     faults: u64,
     off: bool,
+    /// Whether it does not respond.
+    stuck: bool,
 }
 
 /// What a client did, or all.
@@ -126,6 +128,7 @@ impl LenderInterval {
                 damaged: file.damaged,
                 faults: file.faults,
                 off: file.off,
+                stuck: file.stuck,
             }
         });
         LenderInterval {
@@ -161,25 +164,29 @@ impl LenderInterval {
     /// For people.
     pub(super) fn text(&self) -> String {
         let (memory, used) = (human_bytes(self.memory_bytes), human_bytes(self.used_bytes));
-        let clients = if self.connections == 1 { "client" } else { "clients" };
+        let connections = if self.connections == 1 { "connection" } else { "connections" };
         let mut text = match &self.file {
             None => format!("{used} of {memory}"),
             Some(FileRow { bytes, .. }) => format!("{used} of {}, {memory} of it in memory", human_bytes(*bytes)),
         };
         let traffic = [self.received_bytes_per_s, self.sent_bytes_per_s].map(|bytes| bytes / 1e6);
-        let _ =
-            write!(text, "  {} {clients}  {:.1} MB/s received, {:.1} sent", self.connections, traffic[0], traffic[1]);
-        if let Some(FileRow { reads_per_s, writes_per_s, damaged, faults, off, .. }) = &self.file {
-            let _ = match off {
-                true => write!(text, "  file off"),
-                false => write!(text, "  file: {reads_per_s:.0} blocks/s read, {writes_per_s:.0} written"),
+        let _ = write!(
+            text,
+            "  {} {connections}  {:.1} MB/s received, {:.1} sent",
+            self.connections, traffic[0], traffic[1]
+        );
+        if let Some(FileRow { reads_per_s, writes_per_s, damaged, faults, off, stuck, .. }) = &self.file {
+            let _ = match (off, stuck) {
+                (true, _) => write!(text, "  file off"),
+                (false, true) => write!(text, "  the file does not respond"),
+                (false, false) => write!(text, "  file: {reads_per_s:.0} blocks/s read, {writes_per_s:.0} written"),
             };
             if damaged + faults > 0 {
                 let _ = write!(text, ", {damaged} damaged, {faults} operations failed");
             }
         }
         let mut table = Table::new(&["CLIENT", "SIZE", "RETRIEVED/S", "HIT %", "STORED/S", "REPLACED/S", "REFUSED/S"]);
-        self.clients.iter().chain([&self.total]).for_each(|row| table.row(row.cells()));
+        std::iter::once(&self.total).chain(&self.clients).for_each(|row| table.row(row.cells()));
         format!("{text}\n\n{table}")
     }
 }
@@ -232,6 +239,6 @@ mod tests {
         interval.sort(SortArg::Name);
         assert_eq!(names(&interval), "abc");
         let text = interval.text();
-        assert!(text.contains("8 KiB of 1 MiB") && text.contains("2 clients") && text.contains("total"), "{text}");
+        assert!(text.contains("8 KiB of 1 MiB") && text.contains("2 connections") && text.contains("total"), "{text}");
     }
 }

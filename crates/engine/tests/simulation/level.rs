@@ -129,6 +129,9 @@ impl World {
             for place in left.iter().filter(|place| **place < config.blocks) {
                 bytes[config.offset as usize + *place as usize * block..][..block].fill(0x78);
             }
+            if self.random.random_bool(0.2) {
+                return self.engine.empty_places(level, &left);
+            }
             let free = self.random.random_range(0..20);
             let oldest = self.random.random_bool(0.5).then(|| self.random.random_range(0..10_000));
             return self.engine.note_shared(self.now, level, &left, free, oldest);

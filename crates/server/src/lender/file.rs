@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 const FAULTS: u32 = 8;
 /// How long the writer waits for work before it looks again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// While a read takes longer than this, blocks in the file count as missing.
+/// While a read takes longer than this, no other one begins.
 const STUCK: Duration = Duration::from_millis(300);
 /// How long blocks that only memory has are written at the end, those that were used last first.
 const END: Duration = Duration::from_secs(60);
@@ -133,7 +133,7 @@ impl File {
     pub(super) fn is_stuck(&self) -> bool {
         let is_stuck = self.oldest_read().is_some_and(|age| age > STUCK);
         if is_stuck && let Some(count) = self.stuck.add(Instant::now()) {
-            tracing::warn!(file = %self.path.display(), count, "the file responds slowly; its blocks count as missing meanwhile");
+            tracing::warn!(file = %self.path.display(), count, "the file responds slowly; meanwhile, its blocks are not returned");
         }
         is_stuck
     }
@@ -166,7 +166,7 @@ impl File {
     pub(super) fn note_damaged(&self, filed: &Filed) {
         if let Some(count) = self.damaged.add(Instant::now()) {
             let (file, place) = (self.path.display(), filed.place);
-            tracing::warn!(%file, place, count, "a block is not as it was written; it counts as missing");
+            tracing::warn!(%file, place, count, "a block cannot be read as it was written; it counts as missing");
         }
     }
 
@@ -212,7 +212,7 @@ impl File {
         }
     }
 
-    /// Adds what the last server kept. Nothing that it kept is valid from now on.
+    /// Adds what the last server kept. The index in the file is marked invalid first.
     pub(super) fn restore(&self, image: Option<Image>, store: &mut Store) -> Result<(), StartError> {
         if let Some(level) = &mut *lock(&self.level) {
             level.begin()?;
@@ -250,7 +250,7 @@ impl File {
             }
         }
         store.restored();
-        tracing::info!(%file, blocks, "starts with the blocks of the last run, for clients that run since then");
+        tracing::info!(%file, blocks, "starts with the blocks of the last run, for clients that are still running");
         Ok(())
     }
 
@@ -321,7 +321,7 @@ pub(super) fn limits(limits: Limits, settings: &LenderFileSettings, filed: u32) 
 
 #[cfg(test)]
 mod tests {
-    use nigh_level::{Handled, Hello, Place, Request};
+    use nigh_level::{Handled, Hello, Place, Refusal, Request};
 
     use super::*;
 
@@ -361,7 +361,8 @@ mod tests {
         assert_eq!(file.read(&fetch.filed, &mut buffer), ReadBlock::Contents(&[7; 4096]));
         assert!(file.oldest_read().is_none());
         let (reply, is_lost) = store.finish(1, &fetch, ReadBlock::Skipped);
-        assert_eq!((reply.result, is_lost), (nigh_level::Result::Missed, false));
+        let is_busy = matches!(reply.result, nigh_level::Result::Refused { refusal: Refusal::Busy, .. });
+        assert!(is_busy && !is_lost);
         let handled = store.handle(1, connection, 0, &retrieve, &mut data);
         assert!(matches!(handled, Handled::Fetch(_)), "the block is still there");
     }

@@ -57,8 +57,10 @@ pub struct LenderFile {
     pub writes: u64,
     /// Operations that failed.
     pub faults: u64,
-    /// How long the oldest read under way takes so far, in microseconds. Beyond 300,000, no other one begins.
+    /// How long the oldest read under way takes so far, in microseconds.
     pub oldest_read_us: u64,
+    /// Whether that is so long that no other read begins.
+    pub stuck: bool,
     /// Whether it is not used any more, because too many operations failed.
     pub off: bool,
 }
