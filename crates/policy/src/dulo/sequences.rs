@@ -54,6 +54,8 @@ pub(crate) struct Sequences {
     pub(crate) table: Table,
     /// The blocks of the bank from the one that came first.
     members: Vec<Member>,
+    /// The positions of blocks whose names others before them in the bank have, because files were named anew while both were cached.
+    twins: Vec<u32>,
     by_address: Vec<Slot>,
     sequences: Vec<Sequence>,
     /// The sequences of each size from 1, ordered by when their latest block entered the bank.
@@ -68,6 +70,7 @@ impl Sequences {
         Sequences {
             table,
             members: Vec::with_capacity(bank_most as usize),
+            twins: Vec::new(),
             by_address: Vec::with_capacity(bank_most as usize),
             sequences: Vec::new(),
             by_size: vec![Vec::new(); SIZE_MOST],
@@ -144,21 +147,29 @@ impl Sequences {
 
     /// Records the blocks of a bank in the block table.
     fn record(&mut self, bank: impl Iterator<Item = (Slot, Block)>) {
-        let Sequences { table, members, by_address, sequences, .. } = self;
+        let Sequences { table, members, twins, by_address, sequences, .. } = self;
         members.clear();
+        twins.clear();
         by_address.clear();
         sequences.clear();
         // "The bank clock is incremented by one. Each block in the bank then records the clock time as a new timestamp."
         table.tick();
         for (slot, block) in bank {
             let before = table.record(block, members.len() as u32);
+            if before == table.clock() {
+                twins.push(members.len() as u32);
+            }
             members.push(Member { slot, before, sequence: NONE });
         }
     }
 
-    /// Sorts the sequences by size, and those of one size by when their latest block entered the bank.
+    /// Sorts the sequences by size, and those of one size by when their latest block entered the bank. A twin is a sequence of its own.
     fn sort(&mut self) {
-        let Sequences { members, sequences, by_size, .. } = self;
+        let Sequences { members, twins, by_address, sequences, by_size, .. } = self;
+        for &place in &*twins {
+            sequences.push(Sequence { start: by_address.len() as u32, size: 1, latest: place });
+            by_address.push(members[place as usize].slot);
+        }
         by_size.iter_mut().for_each(Vec::clear);
         for (number, sequence) in (0..).zip(&*sequences) {
             members[sequence.latest as usize].sequence = number;

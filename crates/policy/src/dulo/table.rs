@@ -91,8 +91,9 @@ impl Table {
         self.volumes.clear();
     }
 
-    /// Records `block`, not yet recorded since the clock ticked, as accessed now. Returns the time of its access before
-    /// that, 0 for never. Its entry holds `mark` until [`current`](Table::current) visits it.
+    /// Records `block` as accessed now. Returns the time of its access before that, 0 for never. Its entry holds `mark` until
+    /// [`current`](Table::current) visits it. If it was recorded since the clock ticked, that is the time returned, and its entry keeps
+    /// the mark that it has.
     pub(crate) fn record(&mut self, block: Block, mark: u32) -> u32 {
         let clock = self.clock;
         let known = self.roots.get(&block.volume).copied();
@@ -122,7 +123,9 @@ impl Table {
             at = self.nodes[at].rest[entry] as usize;
         }
         let entry = digit(block.index, 0);
-        self.nodes[at].rest[entry] = mark;
+        if self.nodes[at].latest[entry] != clock {
+            self.nodes[at].rest[entry] = mark;
+        }
         std::mem::replace(&mut self.nodes[at].latest[entry], clock)
     }
 
@@ -145,6 +148,11 @@ impl Table {
             self.threshold += (self.clock - self.threshold) / 2 + 1;
             self.remove_before(self.threshold);
         }
+    }
+
+    /// The bank clock.
+    pub(crate) fn clock(&self) -> u32 {
+        self.clock
     }
 
     /// Nodes in use.
@@ -291,6 +299,18 @@ mod tests {
         // The table of volume 7 grows upwards, and what it had stays.
         assert_eq!(bank(&mut table, &[block(7, 1 << 20), blocks[2]]).0, [0, 1]);
         assert_eq!(bank(&mut table, &blocks[..1]).0, [3]);
+    }
+
+    #[test]
+    fn a_block_that_is_recorded_twice_has_its_first_mark() {
+        let mut table = Table::new(1 << 20);
+        table.tick();
+        assert_eq!([table.record(block(0, 3), 5), table.record(block(0, 3), 6)], [0, 1]);
+        table.current(|_, mark| {
+            assert_eq!(mark, 5);
+            0
+        });
+        table.check();
     }
 
     #[test]
