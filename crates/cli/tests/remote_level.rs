@@ -179,11 +179,90 @@ fn no_stale_byte_however_a_directed_level_fails() {
 }
 
 fn fail_the_level(policy: &str) {
-    let folder = Folder::new();
-    image(&folder);
     let mut level = Level::start("tcp:127.0.0.1:0");
     let address = level.address.clone();
-    let server = serve_by(policy, &folder, &address);
+    write_and_read(policy, &address, |folder| {
+        for round in 0..6 {
+            std::thread::sleep(Duration::from_millis(700));
+            if round % 2 == 0 {
+                level.signal("-KILL");
+                level.process.wait().unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+                level = Level::start(&address);
+            } else {
+                level.signal("-STOP");
+                std::thread::sleep(Duration::from_millis(1500));
+                level.signal("-CONT");
+            }
+            until("connecting again", || level_status(folder)["off"] == false);
+        }
+    });
+}
+
+/// A network between a server and its level that can be cut. What was sent meanwhile arrives afterwards.
+struct Wire {
+    address: String,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Wire {
+    fn to(level: &Level) -> Wire {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp:{}", listener.local_addr().unwrap());
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let (cut, level) = (is_cut.clone(), level.address.strip_prefix("tcp:").unwrap().to_owned());
+        std::thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                let Ok(other) = TcpStream::connect(&level) else { return };
+                let back = (other.try_clone().unwrap(), socket.try_clone().unwrap());
+                for (from, to) in [(socket, other), back] {
+                    let cut = cut.clone();
+                    std::thread::spawn(move || Wire::carry(from, to, &cut));
+                }
+            }
+        });
+        Wire { address, is_cut }
+    }
+
+    fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count) = from.read(&mut buffer) {
+            while is_cut.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if count == 0 || to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// The network between both is cut again and again; what was on its way arrives late.
+#[test]
+fn no_stale_byte_however_the_network_fails() {
+    for policy in ["lirs", "ulc"] {
+        let level = Level::start("tcp:127.0.0.1:0");
+        let wire = Wire::to(&level);
+        write_and_read(policy, &wire.address, |folder| {
+            for _ in 0..6 {
+                std::thread::sleep(Duration::from_millis(700));
+                wire.is_cut.store(true, Ordering::SeqCst);
+                until("losing it", || level_status(folder)["off"] == true);
+                std::thread::sleep(Duration::from_millis(500));
+                wire.is_cut.store(false, Ordering::SeqCst);
+                until("connecting again", || level_status(folder)["off"] == false);
+            }
+        });
+        assert!(level.logged("connected again").len() >= 3, "{:?}", level.logged("connected"));
+    }
+}
+
+/// One client writes and two read one export, while `fail` disturbs its level at `address`.
+fn write_and_read(policy: &str, address: &str, fail: impl FnOnce(&Folder)) {
+    let folder = Folder::new();
+    image(&folder);
+    let server = serve_by(policy, &folder, address);
     let over = AtomicBool::new(false);
     // By block: the versions that were acknowledged, and that may be in effect.
     let acknowledged: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
@@ -219,20 +298,7 @@ fn fail_the_level(policy: &str) {
                 }
             });
         }
-        for round in 0..6 {
-            std::thread::sleep(Duration::from_millis(700));
-            if round % 2 == 0 {
-                level.signal("-KILL");
-                level.process.wait().unwrap();
-                std::thread::sleep(Duration::from_millis(200));
-                level = Level::start(&address);
-            } else {
-                level.signal("-STOP");
-                std::thread::sleep(Duration::from_millis(1500));
-                level.signal("-CONT");
-            }
-            until("connecting again", || level_status(&folder)["off"] == false);
-        }
+        fail(&folder);
         std::thread::sleep(Duration::from_millis(500));
         over.store(true, Ordering::SeqCst);
     });

@@ -260,10 +260,10 @@ impl File {
             return;
         }
         let (until, mut buffer) = (Instant::now() + END, PlacesBuffer::new(BATCH, self.block_bytes));
-        let mut left = lock(store).unfiled(LAST_BLOCKS);
-        while Instant::now() < until && !self.is_off() && !left.is_empty() {
-            let rest = left.split_off(left.len().min(BATCH));
-            self.write(store, std::mem::replace(&mut left, rest), &mut buffer);
+        let mut left = lock(store).unfiled(LAST_BLOCKS).into_iter().peekable();
+        while Instant::now() < until && !self.is_off() && left.peek().is_some() {
+            let batch = left.by_ref().take(BATCH).collect();
+            self.write(store, batch, &mut buffer);
         }
         let (Some(places), Some(level)) = (lock(&self.places).take(), lock(&self.level).take()) else { return };
         let until = Instant::now() + LAST_READS;
