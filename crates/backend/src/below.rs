@@ -244,7 +244,7 @@ struct Desk {
 
 impl Desk {
     fn mail(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.mail)
     }
 }
 

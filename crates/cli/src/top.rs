@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use nigh_server::{Command, ControlClient, ControlError};
+use serde::Serialize;
 
+#[cfg(feature = "top")]
+use crate::args::SortArg;
 use crate::args::TopArgs;
 use crate::controlled::connect;
 use crate::output;
@@ -32,8 +35,12 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     #[cfg(not(feature = "top"))]
     ensure!(!is_live, "this build has no live screen (feature `top`): say --once or --json");
     if let Some(level) = answer.level {
-        return top_of_level(&mut client, LenderLook::new(level), every, args, is_live)
-            .map_err(|error| error.context(path));
+        let first = LenderLook::new(level);
+        #[cfg(feature = "top")]
+        if is_live {
+            return watch_level(&mut client, first, every, args.sort).map_err(|error| error.context(path));
+        }
+        return print_level(&mut client, &first, every, args).map_err(|error| error.context(path));
     }
     let status = answer.status.ok_or_else(|| named(ControlError::Refused("the answer has no status".into())))?;
     let first = Look { at: Instant::now(), status };
@@ -45,9 +52,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let mut interval = Interval::between(&first, &look(&mut client).map_err(named)?);
     interval.sort(args.sort);
     if args.json {
-        let mut text = serde_json::to_string_pretty(&interval)?;
-        text.push('\n');
-        return output::print(text.as_bytes());
+        return print_json(&interval);
     }
     let mut table = Table::new(&HEAD);
     interval.exports.iter().chain([&interval.total]).for_each(|row| table.row(cells(row)));
@@ -60,31 +65,32 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     output::print(text.as_bytes())
 }
 
-/// The same for a level server.
-fn top_of_level(
-    client: &mut ControlClient,
-    first: LenderLook,
-    every: Duration,
-    args: &TopArgs,
-    is_live: bool,
-) -> anyhow::Result<()> {
-    #[cfg(feature = "top")]
-    if is_live {
-        let mut last = first;
-        return screen::watch_text(every, args.sort, |sort| {
-            let now = LenderLook::take(client)?;
-            let mut interval = LenderInterval::between(&last, &now);
-            interval.sort(sort);
-            last = now;
-            Ok(interval.text())
-        });
-    }
-    let _ = is_live;
+fn print_json(interval: &impl Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(interval)?;
+    text.push('\n');
+    output::print(text.as_bytes())
+}
+
+/// The live screen of a level server.
+#[cfg(feature = "top")]
+fn watch_level(client: &mut ControlClient, first: LenderLook, every: Duration, sort: SortArg) -> anyhow::Result<()> {
+    let mut last = first;
+    screen::watch_text(every, sort, |sort| {
+        let now = LenderLook::take(client)?;
+        let mut interval = LenderInterval::between(&last, &now);
+        interval.sort(sort);
+        last = now;
+        Ok(interval.text())
+    })
+}
+
+/// One interval of a level server.
+fn print_level(client: &mut ControlClient, first: &LenderLook, every: Duration, args: &TopArgs) -> anyhow::Result<()> {
     std::thread::sleep(every);
-    let mut interval = LenderInterval::between(&first, &LenderLook::take(client)?);
+    let mut interval = LenderInterval::between(first, &LenderLook::take(client)?);
     interval.sort(args.sort);
     if args.json {
-        return output::print(&crate::results::json(&interval)?);
+        return print_json(&interval);
     }
     output::print(interval.text().as_bytes())
 }

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use crate::arena::Shared;
 use crate::counters::LevelCounters;
-use crate::request::{Port, Volume};
+use crate::request::{Fault, Port, Volume};
 use crate::slots::Key;
 
 /// The configuration of a level.
@@ -605,6 +605,11 @@ impl Level {
     /// What the checksums of blocks depend on besides the block. Those of a level that lasts are the same in each run.
     pub(crate) fn secret(&self) -> u64 {
         if self.config.elastic { self.hasher.hash_one(0_u64) } else { 0 }
+    }
+
+    /// Whether the device could not be reached, and still has its blocks.
+    pub(crate) fn is_away(&self, result: Result<(), Fault>) -> bool {
+        self.config.shared && result == Err(Fault::AWAY)
     }
 
     /// An operation of the level is over. Too many failures in a row switch the level off.

@@ -286,8 +286,9 @@ impl Engine {
 
     /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.
     pub(crate) fn note_level_result(&mut self, at: usize, result: Result<(), Fault>) {
-        if result != Err(Fault::AWAY) || !self.levels[at].level.config.shared {
-            self.levels[at].level.note_result(result.is_err());
+        let level = &mut self.levels[at].level;
+        if !level.is_away(result) {
+            level.note_result(result.is_err());
         }
         self.note_if_off(at);
     }

@@ -157,7 +157,7 @@ impl Fault {
     pub const SHUT_DOWN: Fault = Fault(108);
 
     /// ENOTCONN: the device of a shared level cannot be reached at the moment. It still has its blocks, as far as the host does not say otherwise
-    /// ([`Engine::note_shared`](crate::Engine::note_shared)).
+    /// ([`Engine::empty_places`](crate::Engine::empty_places)).
     pub const AWAY: Fault = Fault(107);
 
     /// EIO: no device failed, but contents were damaged in memory.

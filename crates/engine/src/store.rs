@@ -433,9 +433,8 @@ impl Engine {
         let volume = first.volume();
         self.note_level_result(level, result);
         // What the level cannot return now, it may return later.
-        let is_away = result == Err(Fault::AWAY) && self.levels[level].level.config.shared;
-        let stays = is_away && !leaves;
         let of = &mut self.levels[level].level;
+        let stays = of.is_away(result) && !leaves;
         let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
         let mut bad: Vec<(u64, u32)> = Vec::new();
         let mut hits = 0;
@@ -487,7 +486,7 @@ impl Engine {
         self.levels[level].storing -= blocks.len() as u32;
         self.note_level_result(level, result);
         let of = &mut self.levels[level].level;
-        if result == Err(Fault::AWAY) && of.config.shared {
+        if of.is_away(result) {
             of.note_away();
         }
         for (at, &(_, entry)) in blocks.iter().enumerate() {

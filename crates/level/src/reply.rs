@@ -198,7 +198,8 @@ impl<'a> Reply<'a> {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 7] = [
+    /// All of them.
+    pub const ALL: [Refusal; 7] = [
         Refusal::Epoch,
         Refusal::Namespace,
         Refusal::Limit,

@@ -33,21 +33,12 @@ fn request<'a>(name: &'a str, data: &'a [u8]) -> impl Strategy<Value = Request<'
 }
 
 fn reply<'a>(text: &'a str, data: &'a [u8]) -> impl Strategy<Value = Reply<'a>> {
-    let refusals = [
-        Refusal::Epoch,
-        Refusal::Namespace,
-        Refusal::Limit,
-        Refusal::Denied,
-        Refusal::Ending,
-        Refusal::Taken,
-        Refusal::Busy,
-    ];
     let result = prop_oneof![
         any::<(u32, bool)>().prop_map(|(namespace, resumed)| Result::Opened { namespace, resumed }),
         Just(Result::Found { data }),
         Just(Result::Missed),
         Just(Result::Done),
-        (0..refusals.len()).prop_map(move |at| Result::Refused { refusal: refusals[at], text }),
+        prop::sample::select(&Refusal::ALL[..]).prop_map(move |refusal| Result::Refused { refusal, text }),
     ];
     let notice = any::<(u32, u64, u64)>().prop_map(|(namespace, epoch, block)| Notice { namespace, epoch, block });
     let numbers = any::<(u64, u64, Option<u64>)>();

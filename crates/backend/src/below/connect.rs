@@ -5,13 +5,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nigh_level::{Decoded, Hello, Refusal, Reply, Request, Result as Outcome, VERSIONS, Welcome};
 use nigh_tls::{ClientConfig, ClientStream, ClientTlsSettings};
 
-use super::RemoteLevel;
+use super::{RemoteLevel, locked};
 
 /// How long connecting may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -88,12 +88,12 @@ impl Connector {
 
     /// There is no connection to the server at `address` any more.
     pub(super) fn disconnected(&self, address: &str) {
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
+        locked(&self.connected).remove(address);
     }
 
     /// The certificates, which may have been replaced since they were read last. If they cannot be read any more, those of then.
     fn config(settings: &ClientTlsSettings, last: &Mutex<Arc<ClientConfig>>) -> Arc<ClientConfig> {
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(last);
         match settings.configure() {
             Ok(config) => *last = config,
             Err(error) => tracing::debug!(%error, "the certificates stay as they were"),
@@ -130,7 +130,7 @@ impl Connector {
                 Decoded::Need(_) => more(&mut stream, &mut input)?,
             }
         };
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connected = locked(&self.connected);
         let twin = connected.iter().find(|(other, instance)| **instance == welcome.instance && *other != address);
         if let Some((other, _)) = twin {
             return Err(io::Error::other(format!(

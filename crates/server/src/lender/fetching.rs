@@ -20,7 +20,6 @@ use crate::stream::Stream;
 const THREADS: usize = 4;
 /// The most blocks of a connection that wait.
 const WAITING: usize = 256;
-
 /// How often a connection with too much looks whether the file responds.
 const GLANCE: Duration = Duration::from_millis(100);
 
@@ -63,11 +62,7 @@ impl Fetching {
         sent
     }
 
-    fn wait<'a>(&self, work: MutexGuard<'a, Work>) -> MutexGuard<'a, Work> {
-        self.changed.wait(work).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has a block read and sent. Waits if too much waits already. While the file does not respond, nothing waits: blocks in it count as missing.
+    /// Has a block read and sent. Waits if too much waits already. While the file does not respond, nothing waits: its blocks are not returned.
     pub(super) fn add(self: &Arc<Fetching>, fetch: Fetch) {
         let is_stuck = || self.common.file.as_ref().is_some_and(File::is_stuck);
         let mut work = lock(&self.work);
@@ -82,24 +77,21 @@ impl Fetching {
         if work.idle >= work.waiting.len() || work.threads >= THREADS {
             return;
         }
-        if !self.common.begin_fetching() {
-            if work.threads == 0 {
-                self.skip(work);
+        if self.common.begin_fetching() {
+            let at = self.clone();
+            match Builder::new().name("fetching".into()).spawn(move || at.run()) {
+                Ok(_) => {
+                    work.threads += 1;
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no thread to read the file of the level");
+                    self.common.end_fetching();
+                }
             }
-            return;
         }
-        work.threads += 1;
-        drop(work);
-        let at = self.clone();
-        let spawned = Builder::new().name("fetching".into()).spawn(move || at.run());
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread to read the file of the level");
-            self.common.end_fetching();
-            let mut work = lock(&self.work);
-            work.threads -= 1;
-            if work.threads == 0 {
-                self.skip(work);
-            }
+        if work.threads == 0 {
+            self.skip(work);
         }
     }
 
@@ -122,7 +114,7 @@ impl Fetching {
             let mut work = lock(&self.work);
             while work.waiting.is_empty() && !work.is_over {
                 work.idle += 1;
-                work = self.wait(work);
+                work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
                 work.idle -= 1;
             }
             let Some(fetch) = work.waiting.pop_front() else { break };
