@@ -13,9 +13,12 @@ use clap::{Args, Subcommand};
 pub(crate) struct GuardArgs {
     #[command(subcommand)]
     worker: Option<Worker>,
-    /// What is measured: gz-vx, gz-gz, vx-cc, three, four, grows, fitting, build, upkeep or resident
+    /// What is measured: gz-vx, gz-vx-long, gz-gz, vx-cc, three, four, grows, fitting, build, upkeep or resident
     #[arg(long, value_delimiter = ',', default_value = "gz-vx,fitting,upkeep,resident")]
     part: Vec<String>,
+    /// Of pairs, only these ways to run them, by the names in the table; all by default
+    #[arg(long, value_delimiter = ',')]
+    mode: Vec<String>,
     /// Runs of each
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
             continue;
         }
         match pair::ALL.iter().find(|one| one.name == part) {
-            Some(together) => pair::compare(together, args.rounds)?,
+            Some(together) => pair::compare(together, &args.mode, args.rounds)?,
             None if part == "build" => match build::missing() {
                 Some(reason) => println!("skipped: bench guard --part build: {reason}"),
                 None => build::run(args.rounds)?,

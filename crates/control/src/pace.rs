@@ -11,8 +11,8 @@
 const SPAN: u32 = 32;
 /// The share of them, as a divisor, for which a program waits if the device is the bottleneck.
 const MANY: u32 = 4;
-/// The same if the program is.
-const FEW: u32 = 16;
+/// Large batches that are used between two decisions: if the device is the bottleneck, a program waits at least once for each.
+const BATCHES: u32 = 2;
 
 /// The state of one tenant. Batches begin with single blocks.
 #[derive(Clone, Copy, Default)]
@@ -33,20 +33,20 @@ impl Pace {
         self.waited += 1;
     }
 
-    /// The tenant used a prefetched block.
-    pub(crate) fn used(&mut self) {
+    /// The tenant used a prefetched block; its batches have at most `most`.
+    pub(crate) fn used(&mut self, most: u32) {
         self.used += 1;
-        if self.used == SPAN {
-            let waited = self.waited;
-            self.is_behind = if self.is_behind { waited * FEW >= SPAN } else { waited * MANY >= SPAN };
+        let span = if self.is_behind { most.saturating_mul(BATCHES).max(SPAN) } else { SPAN };
+        if self.used >= span {
+            self.is_behind = if self.is_behind { self.waited > 0 } else { self.waited * MANY >= SPAN };
             (self.used, self.waited) = (0, 0);
         }
     }
 
     /// The tenant missed a block that its list predicted: it would have waited for its prefetch, too.
-    pub(crate) fn missed(&mut self) {
+    pub(crate) fn missed(&mut self, most: u32) {
         self.waits();
-        self.used();
+        self.used(most);
     }
 }
 

@@ -13,7 +13,12 @@
 //! And in every profile with a longest lease:
 //! * If a group was released before its lease expired, and it faults above PF_High within what is left of the lease, it
 //!   is protected again at once, for that rest. Neither a low utilization nor the agreement of several samples is
-//!   needed: both were found when the lease began.
+//!   needed: both were found when the lease began. It was released too early, so the next release needs twice as long.
+//!
+//! And in the default profile:
+//! * A group that needs little memory, and faults above PF_High, is protected whatever the utilization is, and as long as others
+//!   fault much or its lease lasts. To protect it costs the others little, and it may be what somebody waits for, while a large
+//!   group keeps the processors busy.
 
 use std::collections::BTreeSet;
 
@@ -80,6 +85,8 @@ pub struct Detector {
     protected: Option<Protected>,
     /// Samples in a row in which utilization was too low.
     low: u32,
+    /// Samples in a row in which a small group faulted much.
+    small: u32,
     /// The groups that could not be protected since monitoring began.
     refused: BTreeSet<Group>,
     /// The group protected last until its lease expired: others take precedence.
@@ -93,8 +100,10 @@ struct Protected {
     group: Group,
     /// Since the lease began.
     seconds: f64,
-    /// Samples in a row that indicated that protection is not needed.
-    good: u32,
+    /// The time, up to now, in which protection was not needed.
+    calm_s: f64,
+    /// How often it was protected again within this lease.
+    again: i32,
 }
 
 impl Detector {
@@ -107,6 +116,7 @@ impl Detector {
             high,
             protected: None,
             low: 0,
+            small: 0,
             refused,
             had_lease: None,
             released: None,
@@ -139,41 +149,43 @@ impl Detector {
                 // samples must agree, the one that woke it is the first of them.
                 if self.profile.agree > 1 {
                     self.count_low(sample);
+                    self.count_small(sample, limit);
                 }
                 None
             }
             State::Normal => None,
             State::Monitoring if self.high.len() < 2 => {
                 self.state = State::Normal;
-                self.low = 0;
+                (self.low, self.small) = (0, 0);
                 self.refused.clear();
                 self.had_lease = None;
                 None
             }
             State::Monitoring => {
                 self.count_low(sample);
+                self.count_small(sample, limit);
                 if let Some(group) = self.grant_again(sample, limit) {
                     return Some(Action::Protect(group));
                 }
-                if self.low < self.profile.agree {
-                    return None;
-                }
-                let listed = sample.groups.iter().filter(|seen| self.high.contains(&seen.group));
-                let candidates = listed.filter(|seen| !self.refused.contains(&seen.group));
-                let Some(group) = choose(candidates, self.profile.fit, limit, self.had_lease.as_ref()) else {
+                let fit = match () {
+                    () if self.low >= self.profile.agree => self.profile.fit,
+                    () if self.small >= self.profile.agree => self.profile.small,
+                    () => return None,
+                };
+                let Some(group) = self.choose(sample, fit, limit) else {
                     self.low = 0;
                     return Some(Action::LoadControl);
                 };
-                self.protected = Some(Protected { group: group.clone(), seconds: 0.0, good: 0 });
+                self.protected = Some(Protected { group: group.clone(), seconds: 0.0, calm_s: 0.0, again: 0 });
                 self.released = None;
                 self.state = State::Protection;
                 Some(Action::Protect(group))
             }
             State::Protection => {
-                let why = self.release(sample)?;
+                let why = self.release(sample, limit)?;
                 let protected = self.protected.take().expect("the invariant");
                 self.state = State::Monitoring;
-                self.low = 0;
+                (self.low, self.small) = (0, 0);
                 self.had_lease = (why == Why::Lease).then(|| protected.group.clone());
                 let group = protected.group.clone();
                 let has_rest = matches!(why, Why::Stable | Why::Busy) && self.profile.lease_s.is_some();
@@ -200,7 +212,7 @@ impl Detector {
             return None;
         }
         let group = choose(std::iter::once(seen), self.profile.fit, limit, None)?;
-        self.protected = self.released.take().map(|released| Protected { good: 0, ..released });
+        self.protected = self.released.take().map(|released| Protected { calm_s: 0.0, again: released.again + 1, ..released });
         self.state = State::Protection;
         Some(group)
     }
@@ -217,7 +229,7 @@ impl Detector {
     pub fn stop(&mut self) -> Option<Group> {
         self.state = State::Normal;
         self.high.clear();
-        self.low = 0;
+        (self.low, self.small) = (0, 0);
         self.released = None;
         self.protected.take().map(|protected| protected.group)
     }
@@ -237,20 +249,32 @@ impl Detector {
         self.low = if low { self.low + 1 } else { 0 };
     }
 
+    /// Of the groups that fault much and were not refused, the one to protect, if one needs at most the share `fit` of the limit.
+    fn choose(&self, sample: &Sample, fit: Option<f64>, limit: u64) -> Option<Group> {
+        let listed = sample.groups.iter().filter(|seen| self.high.contains(&seen.group));
+        let candidates = listed.filter(|seen| !self.refused.contains(&seen.group));
+        choose(candidates, fit, limit, self.had_lease.as_ref())
+    }
+
+    fn count_small(&mut self, sample: &Sample, limit: u64) {
+        let has_one = self.profile.small.is_some_and(|small| self.choose(sample, Some(small), limit).is_some());
+        self.small = if has_one { self.small + 1 } else { 0 };
+    }
+
     /// The processor utilization in a sample that the profile compares with its thresholds, 0 to 1.
     pub(crate) fn utilization(&self, sample: &Sample) -> f64 {
         match self.profile.cpu_of {
             CpuOf::Machine => sample.machine_cpu,
             CpuOf::Candidates => {
                 let candidates = sample.groups.iter().filter(|seen| self.high.contains(&seen.group));
-                let (user_s, count) = candidates.fold((0.0, 0), |(sum, count), seen| (sum + seen.user_s, count + 1));
-                user_s / sample.elapsed_s / f64::from(count.min(sample.processors).max(1))
+                let idle: f64 = candidates.map(|seen| 1.0 - seen.ready(sample.elapsed_s)).product();
+                1.0 - idle
             }
         }
     }
 
     /// Whether the protection ends with this sample.
-    fn release(&mut self, sample: &Sample) -> Option<Why> {
+    fn release(&mut self, sample: &Sample, limit: u64) -> Option<Why> {
         let protected = self.protected.as_mut()?;
         protected.seconds += sample.elapsed_s;
         let Some(seen) = sample.groups.iter().find(|seen| seen.group == protected.group) else {
@@ -260,7 +284,7 @@ impl Detector {
         // meanwhile.
         let cpu = match self.profile.cpu_of {
             CpuOf::Machine => sample.machine_cpu,
-            CpuOf::Candidates => seen.user_s / sample.elapsed_s,
+            CpuOf::Candidates => seen.ready(sample.elapsed_s),
         };
         let why = if rate(seen, sample) < self.profile.pf_low {
             Some(Why::Stable)
@@ -269,8 +293,11 @@ impl Detector {
         } else {
             None
         };
-        protected.good = if why.is_some() { protected.good + 1 } else { 0 };
-        if protected.good >= self.profile.agree {
+        // It needs little, and would lose that to those that still fault.
+        let is_small = self.profile.small.is_some_and(|small| seen.demand() as f64 <= small * limit as f64);
+        let why = why.filter(|_| !is_small || self.high.iter().all(|group| *group == seen.group));
+        protected.calm_s = if why.is_some() { protected.calm_s + sample.elapsed_s } else { 0.0 };
+        if why.is_some() && protected.calm_s >= self.profile.calm_s * 2f64.powi(protected.again) {
             return why;
         }
         self.profile.lease_s.is_some_and(|most| protected.seconds >= most).then_some(Why::Lease)

@@ -88,11 +88,12 @@ mod tests {
             group: Group::from(["a", "b", "bystander"][at]),
             faults: 100,
             user_s: *user_s,
+            waiting_s: 0.0,
             resident: 0,
             swapped: 0,
             eligible: true,
         });
-        Sample { elapsed_s: 1.0, machine_cpu: 0.1, io_full: 0.9, processors: 1, groups: groups.collect() }
+        Sample { elapsed_s: 1.0, machine_cpu: 0.1, io_full: 0.9, groups: groups.collect() }
     }
 
     /// The estimate for 10 s of a protection, with these seconds of processor time a second before and during it.

@@ -1,4 +1,4 @@
-//! The guard: once a second it samples, decides and acts.
+//! The guard: once a second, and more often while groups may be thrashing, it samples, decides and acts.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,9 +23,11 @@ pub const FREEZE_MOST: Duration = Duration::from_secs(3);
 /// The interval at which the tree of groups is scanned again while there is something to watch: about as often as each
 /// group at rest is read, and as costly.
 const WALK_EVERY: Duration = Duration::from_secs(10);
+/// The time between two ticks, except while several groups fault much.
+const TICK: Duration = Duration::from_secs(1);
 /// The number of quiet ticks after which the guard sleeps.
 const QUIET_TICKS: u32 = 5;
-/// The share of its demand that a fading protection loses a tick, until nothing is left.
+/// The share of its demand that a fading protection loses in a second, until nothing is left.
 const FADE: f64 = 0.1;
 /// Ticks between two freezes when no group fits.
 const LOAD_CONTROL_EVERY: u32 = 10;
@@ -71,8 +73,8 @@ const MECHANISMS: [(MechanismName, Version, &dyn Mechanism); 3] = [
 /// When to call the guard again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Call [`Guard::tick`] a second later.
-    Tick,
+    /// Call [`Guard::tick`] so much later.
+    Tick(Duration),
     /// There is no pressure: call it when there is pressure again.
     Sleep,
 }
@@ -219,7 +221,7 @@ impl Guard {
                 (self.walked_at, self.faults, self.quiet) = (None, None, 0);
                 self.sampler = Sampler::new();
             }
-            return Ok(if sleeps { Next::Sleep } else { Next::Tick });
+            return Ok(if sleeps { Next::Sleep } else { Next::Tick(TICK) });
         }
         self.quiet = 0;
         if self.walked_at.is_none_or(|at| now.saturating_sub(at) >= WALK_EVERY) {
@@ -228,6 +230,7 @@ impl Guard {
         let measured: Vec<Group> = self.watched.values().filter_map(|it| it.detector.protected()).cloned().collect();
         let samples = self.sampler.read(now, &self.tree, &mut self.procfs, &self.scopes, &measured);
         let samples = samples.map_err(|source| self.proc_error(source))?;
+        let is_first = samples.is_none();
         let scopes = std::mem::take(&mut self.scopes);
         let mut done = Ok(());
         for (scope, mut sample) in scopes.iter().zip(samples.unwrap_or_default()) {
@@ -244,7 +247,9 @@ impl Guard {
         }
         self.scopes = scopes;
         done?;
-        Ok(Next::Tick)
+        // A first reading has nothing to compare with.
+        let is_urgent = is_first || self.watched.values().any(|watched| watched.detector.state() != State::Normal);
+        Ok(Next::Tick(if is_urgent { self.settings.profile.sample_every } else { TICK }))
     }
 
     /// Restores everything, as at the end of the service.
@@ -426,7 +431,7 @@ impl Guard {
             watched.baseline.clear();
         }
         watched.load_control = watched.load_control.map(|ticks| ticks + 1);
-        self.fade(scope, watched)
+        self.fade(scope, watched, sample.elapsed_s)
     }
 
     fn protect(
@@ -571,9 +576,9 @@ impl Guard {
 
     /// The next step of a release: the protection shrinks gradually, so that the others do not reclaim everything at
     /// once.
-    fn fade(&mut self, scope: &Scope, watched: &mut Watched) -> Result<(), GuardError> {
+    fn fade(&mut self, scope: &Scope, watched: &mut Watched, elapsed_s: f64) -> Result<(), GuardError> {
         let Some(fading) = &mut watched.fading else { return Ok(()) };
-        fading.strength -= FADE;
+        fading.strength -= FADE * elapsed_s;
         if fading.strength > FADE / 2.0 {
             let fading = watched.fading.as_ref().expect("it is there");
             let grant = grant(&self.tree, self.memory_total, scope, &fading.group, &[]);

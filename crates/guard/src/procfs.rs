@@ -13,12 +13,16 @@ pub struct Procfs {
     text: Vec<u8>,
 }
 
+/// The most threads of a process that are read one by one.
+const THREADS_MOST: u32 = 64;
+
 /// The counters of one process that detection needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) major_faults: u64,
     /// User mode, in clock ticks.
     pub(crate) user_ticks: u64,
+    pub(crate) threads: u32,
     /// Its start, in clock ticks since the machine started.
     pub(crate) started_ticks: u64,
 }
@@ -73,18 +77,15 @@ impl Procfs {
         Ok(MachineFaults { major, from_swap })
     }
 
-    /// Processor time of the machine, and its number of processors.
-    pub(crate) fn machine_time(&mut self) -> io::Result<(MachineTime, u32)> {
+    /// Processor time of the machine.
+    pub(crate) fn machine_time(&mut self) -> io::Result<MachineTime> {
         let text = self.read("stat")?;
         let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).ok_or_else(|| unexpected("stat"))?;
         // user nice system idle iowait irq softirq steal; guests are part of user.
         let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
         let [_, _, _, idle, iowait, ..] = ticks[..] else { return Err(unexpected("stat")) };
-        let is_processor = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
-        let processors = text.lines().filter(is_processor).count().max(1);
         let all = ticks.iter().copied().fold(0, u64::saturating_add);
-        let time = MachineTime { idle: idle.saturating_add(iowait), all };
-        Ok((time, u32::try_from(processors).unwrap_or(u32::MAX)))
+        Ok(MachineTime { idle: idle.saturating_add(iowait), all })
     }
 
     /// Seconds since the machine started.
@@ -101,8 +102,24 @@ impl Procfs {
         let mut words = behind_name.split_ascii_whitespace();
         let major_faults = words.nth(12 - 3)?.parse().ok()?;
         let user_ticks = words.nth(1)?.parse().ok()?;
-        let started_ticks = words.nth(22 - 14 - 1)?.parse().ok()?;
-        Some(Counters { major_faults, user_ticks, started_ticks })
+        let threads = words.nth(20 - 14 - 1)?.parse().ok()?;
+        let started_ticks = words.nth(22 - 20 - 1)?.parse().ok()?;
+        Some(Counters { major_faults, user_ticks, threads, started_ticks })
+    }
+
+    /// Nanoseconds for which the `threads` threads of a process were ready and waited for a processor; `None` if the kernel does not
+    /// count them, and for more than [`THREADS_MOST`] threads.
+    pub(crate) fn waited_ns(&mut self, pid: u32, threads: u32) -> Option<u64> {
+        let waited_ns = |text: &str| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+        match threads {
+            0 | 1 => waited_ns(self.read_process(pid, "schedstat").ok()?),
+            2..=THREADS_MOST => {
+                let tasks = std::fs::read_dir(self.root.join(format!("{pid}/task"))).ok()?.flatten();
+                // A thread that ended meanwhile is not counted.
+                tasks.filter_map(|task| waited_ns(read_into(&mut self.text, &task.path().join("schedstat")).ok()?)).reduce(u64::saturating_add)
+            }
+            _ => None,
+        }
     }
 
     /// The memory of a process; zero if it has ended.

@@ -1,13 +1,16 @@
 //! The conditions and parameters of detection.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The processor time that shows whether work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuOf {
     /// That of the whole machine, from its idle time, as in the dissertation.
     Machine,
-    /// That of the competing groups in user mode: other groups neither hide thrashing nor imitate it, and reclaim does
+    /// That of one processor that only the competing groups would share: its idle time is when all of them are blocked, as if they were
+    /// blocked independently of each other. So neither other groups nor more processors hide thrashing or imitate it: one group that
+    /// is protected makes progress at the speed of one processor, and if all together already do, there is nothing to gain. Reclaim does
     /// not count as work.
     Candidates,
 }
@@ -29,12 +32,19 @@ pub struct Profile {
     pub cpu_of: CpuOf,
     /// The share of time lost to I/O that also counts as low utilization.
     pub io_full: Option<f64>,
-    /// Samples in a row that must agree before a group is protected, and before it is released.
+    /// Samples in a row that must agree before a group is protected.
     pub agree: u32,
+    /// Seconds in a row in which protection must not be needed before a group is released; 0 for one sample. Twice as long each
+    /// time that the group is protected again within its lease.
+    pub calm_s: f64,
     /// The longest protection in seconds; then a group is chosen again.
     pub lease_s: Option<f64>,
     /// The largest demand of a protected group, as a share of the limit.
     pub fit: Option<f64>,
+    /// The largest demand, as a share of the limit, of a group that is protected whatever the utilization is.
+    pub small: Option<f64>,
+    /// The time between two samples while several groups fault much.
+    pub sample_every: Duration,
 }
 
 impl Profile {
@@ -48,19 +58,26 @@ impl Profile {
         cpu_of: CpuOf::Machine,
         io_full: None,
         agree: 1,
+        calm_s: 0.0,
         lease_s: None,
         fit: None,
+        small: None,
+        sample_every: Duration::from_secs(1),
     };
 
     /// The dissertation's profile, adapted to today's kernels and machines: the candidates' own processor time, I/O
-    /// pressure in addition, agreement of two samples, a longest lease, and no protection of groups that do not fit.
+    /// pressure in addition, agreement of two samples, a longest lease, no protection of groups that do not fit, and
+    /// protection of small ones.
     pub const MODERN: Profile = Profile {
         name: "default",
         cpu_of: CpuOf::Candidates,
         io_full: Some(0.60),
         agree: 2,
+        calm_s: 2.0,
         lease_s: Some(15.0),
         fit: Some(0.85),
+        small: Some(0.25),
+        sample_every: Duration::from_millis(250),
         ..Profile::DISSERTATION
     };
 }

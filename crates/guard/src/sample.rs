@@ -14,8 +14,6 @@ pub struct Sample {
     pub machine_cpu: f64,
     /// The share of the time in which all runnable tasks waited for I/O, 0 to 1.
     pub io_full: f64,
-    /// The number of processors of the machine.
-    pub processors: u32,
     /// The groups that compete.
     pub groups: Vec<GroupSample>,
 }
@@ -30,6 +28,8 @@ pub struct GroupSample {
     pub faults: u64,
     /// Seconds of processor time of its processes in user mode since the previous sample.
     pub user_s: f64,
+    /// Seconds for which its threads were ready and waited for a processor, where the kernel counts them.
+    pub waiting_s: f64,
     /// Resident bytes; 0, and not measured, if there were no faults.
     pub resident: u64,
     /// Bytes in swap; 0, and not measured, if there were no faults.
@@ -39,6 +39,12 @@ pub struct GroupSample {
 }
 
 impl GroupSample {
+    /// The share of a sample of `elapsed_s` in which the group computed in user mode or only waited for a processor, 0 to 1: in the rest
+    /// it was blocked, or the kernel worked for it.
+    pub(crate) fn ready(&self, elapsed_s: f64) -> f64 {
+        ((self.user_s + self.waiting_s) / elapsed_s).min(1.0)
+    }
+
     /// The demand of the group: the memory allocation demand (MAD) of the dissertation, section 4.3.1.
     pub fn demand(&self) -> u64 {
         self.resident.saturating_add(self.swapped)

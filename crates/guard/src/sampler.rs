@@ -43,8 +43,17 @@ struct Member {
     at: Option<Duration>,
     /// Its processes at that time, by number.
     processes: Vec<(u32, Counters)>,
+    /// How long the threads of each had waited for a processor until then, where this was read: in the same order.
+    waited_ns: Vec<Option<u64>>,
     /// Its refaults when they were last read; `None` before, and if the kernel does not count them.
     refaults: Option<u64>,
+}
+
+/// What a reading of a group counted since the previous one.
+struct Read {
+    faults: u64,
+    user_ticks: u64,
+    waiting_s: f64,
 }
 
 impl Sampler {
@@ -100,7 +109,7 @@ impl Sampler {
         scopes: &[Scope],
         measured: &[Group],
     ) -> io::Result<Option<Vec<Sample>>> {
-        let (machine, processors) = procfs.machine_time()?;
+        let machine = procfs.machine_time()?;
         let elapsed_s = self.at.map(|at| now.saturating_sub(at).as_secs_f64()).filter(|elapsed| *elapsed > 0.0);
         let span = machine.all.saturating_sub(self.machine.all).max(1);
         let machine_cpu = 1.0 - machine.idle.saturating_sub(self.machine.idle) as f64 / span as f64;
@@ -114,13 +123,13 @@ impl Sampler {
             let has_own = tree.version() == Version::V2 && !scope.group.is_empty() && own.exists();
             let io_full = if has_own { self.io_full(procfs, own, elapsed_s) } else { machine_io_full };
             let elapsed_s = elapsed_s.unwrap_or(0.0);
-            samples.push(Sample { elapsed_s, machine_cpu, io_full, processors, groups: Vec::new() });
+            samples.push(Sample { elapsed_s, machine_cpu, io_full, groups: Vec::new() });
         }
         for group in self.turn(measured) {
             let Some(member) = self.members.get_mut(&group) else { continue };
             let span_s = member.at.map(|at| now.saturating_sub(at).as_secs_f64());
             let born_after_ticks = ((uptime_s - span_s.unwrap_or(0.0)) * self.ticks_per_second as f64) as u64;
-            let (faults, user_ticks) = member.read(now, procfs, &tree.processes(&group), born_after_ticks);
+            let Read { faults, user_ticks, waiting_s } = member.read(now, procfs, &tree.processes(&group), born_after_ticks);
             let faults = if faults > 0 { member.among_refaults(faults, tree.refaults(&group)) } else { 0 };
             // A group without processes no longer competes.
             if !member.processes.is_empty() {
@@ -138,8 +147,8 @@ impl Sampler {
                 let share = elapsed_s.map_or(1.0, |elapsed_s| elapsed_s / span_s.unwrap_or(0.0).max(elapsed_s));
                 let faults = (faults as f64 * share).ceil() as u64;
                 let user_s = user_ticks as f64 * share / self.ticks_per_second as f64;
-                let group = group.clone();
-                let seen = GroupSample { group, faults, user_s, resident, swapped, eligible: true };
+                let (group, waiting_s) = (group.clone(), waiting_s * share);
+                let seen = GroupSample { group, faults, user_s, waiting_s, resident, swapped, eligible: true };
                 samples[member.scope].groups.push(seen);
             }
             if member.watched_ticks > 0 { self.active.push(group) } else { self.resting.push_back(group) }
@@ -170,14 +179,24 @@ impl Sampler {
 }
 
 impl Member {
-    /// Reads the counters of the processes `pids`. Returns the faults and user ticks since the previous reading, or
-    /// zero if this is the first.
-    fn read(&mut self, now: Duration, procfs: &mut Procfs, pids: &[u32], born_after_ticks: u64) -> (u64, u64) {
+    /// Reads the counters of the processes `pids`: what was counted since the previous reading, or zero if this is the first.
+    fn read(&mut self, now: Duration, procfs: &mut Procfs, pids: &[u32], born_after_ticks: u64) -> Read {
         let mut processes: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, procfs.counters(*pid)?))).collect();
         processes.sort_unstable_by_key(|(pid, _)| *pid);
         processes.shrink_to_fit();
         let (mut faults, mut user_ticks) = (0, 0);
         let is_first = self.at.is_none();
+        // Thrashing is looked for only in groups that fault, so those at rest need not be asked.
+        let asked = is_first || self.watched_ticks > 0;
+        let waited_ns: Vec<Option<u64>> = processes
+            .iter()
+            .map(|(pid, counters)| asked.then(|| procfs.waited_ns(*pid, counters.threads)).flatten())
+            .collect();
+        let waiting_ns = processes.iter().zip(&waited_ns).filter_map(|((pid, _), waited_ns)| {
+            let at = self.processes.binary_search_by_key(pid, |(pid, _)| *pid).ok()?;
+            Some((*waited_ns)?.saturating_sub(self.waited_ns[at]?))
+        });
+        let waiting_s = waiting_ns.fold(0, u64::saturating_add) as f64 / 1e9;
         for (pid, counters) in processes.iter().filter(|_| !is_first) {
             let before = self.before(*pid, *counters, born_after_ticks);
             faults = u64::saturating_add(faults, counters.major_faults.saturating_sub(before.major_faults));
@@ -189,8 +208,8 @@ impl Member {
             _ if is_first => 1,
             ticks => ticks.saturating_sub(1),
         };
-        (self.at, self.processes) = (Some(now), processes);
-        (faults, user_ticks)
+        (self.at, self.processes, self.waited_ns) = (Some(now), processes, waited_ns);
+        Read { faults, user_ticks, waiting_s }
     }
 
     /// The part of `faults` that reclaim can have caused: a page that is read for the first time is a major fault, but no

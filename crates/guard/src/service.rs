@@ -193,11 +193,14 @@ fn watch_until(guard: &mut Guard, service: &Service<'_>, stopped: &UnixStream) -
         }
         if due.is_some_and(|due| Instant::now() >= due) {
             let may_sleep = !triggers.is_empty() && service.report.is_none();
-            let sleeps = guard.tick(start.elapsed())? == Next::Sleep && may_sleep;
-            due = (!sleeps).then(|| Instant::now() + TICK);
-            if sleeps {
-                tracing::debug!("nothing to do: asleep until there is pressure");
-            }
+            due = match guard.tick(start.elapsed())? {
+                Next::Tick(later) => Some(Instant::now() + later),
+                Next::Sleep if may_sleep => {
+                    tracing::debug!("nothing to do: asleep until there is pressure");
+                    None
+                }
+                Next::Sleep => Some(Instant::now() + TICK),
+            };
         }
         if let Some(report) = service.report.filter(|_| report_due.is_some_and(|due| Instant::now() >= due)) {
             if !report(start.elapsed(), &guard.status(start.elapsed())) {

@@ -43,7 +43,7 @@ pub struct ScopeStatus {
     pub state: State,
     /// The groups that fault much.
     pub faulting: Vec<String>,
-    /// The processor utilization that detection compares with its thresholds, 0 to 1.
+    /// The processor utilization that detection compares with its thresholds, 0 to 1: [`CpuOf`](crate::CpuOf).
     pub utilization: Option<f64>,
     /// The share of time in which everything waited for I/O, 0 to 1.
     pub io_full: Option<f64>,

@@ -77,7 +77,7 @@ fn seen(elapsed: Duration, status: &Status) -> String {
 fn scope_seen(text: &mut String, scope: &ScopeStatus) {
     let _ = write!(text, "        {} ({} MiB): {} groups fault", name(scope), scope.limit >> 20, scope.faulting.len());
     if let Some((cpu, io)) = scope.utilization.zip(scope.io_full) {
-        let _ = write!(text, ", processors {:.0} % useful, I/O stalls {:.0} %", 100.0 * cpu, 100.0 * io);
+        let _ = write!(text, ", they keep a processor {:.0} % busy, I/O stalls {:.0} %", 100.0 * cpu, 100.0 * io);
     }
     let _ = match (&scope.protected, scope.protected_s) {
         (Some(group), Some(seconds)) => {

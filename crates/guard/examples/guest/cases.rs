@@ -62,6 +62,7 @@ fn lost(reclaim: Reclaim, protection: Protection) -> u64 {
         group: owner.clone(),
         faults: 0,
         user_s: 0.0,
+        waiting_s: 0.0,
         resident: HELD + 4 * MIB,
         swapped: 0,
         eligible: true,

@@ -18,11 +18,12 @@ pub(crate) fn sample(machine_cpu: f64, groups: &[(&str, u64, u64)]) -> Sample {
         group: Group::from(*group),
         faults: *faults,
         user_s: 0.05,
+        waiting_s: 0.0,
         resident: 100 * MIB,
         swapped: swapped_mib * MIB,
         eligible: true,
     });
-    Sample { elapsed_s: 1.0, machine_cpu, io_full: 0.0, processors: 1, groups: groups.collect() }
+    Sample { elapsed_s: 1.0, machine_cpu, io_full: 0.0, groups: groups.collect() }
 }
 
 pub(crate) fn settings() -> Settings {
@@ -54,6 +55,8 @@ pub(crate) struct Process {
     pub(crate) group: String,
     pub(crate) faults: u64,
     pub(crate) user_ticks: u64,
+    /// What each of its threads waited for a processor; no thread, and the kernel does not count it.
+    pub(crate) waited_ms: Vec<u64>,
     pub(crate) resident_mib: u64,
     pub(crate) swapped_mib: u64,
 }
@@ -164,7 +167,7 @@ impl Machine {
         fs::write(self.memory(group).join("cgroup.procs"), format!("{pid}\n")).unwrap();
         let usage = if self.version == Version::V1 { "memory.usage_in_bytes" } else { "memory.current" };
         self.write(&format!("{group}/{usage}"), &(resident_mib * MIB).to_string());
-        let process = Process { group: group.to_owned(), faults: 0, user_ticks: 0, resident_mib, swapped_mib };
+        let process = Process { group: group.to_owned(), resident_mib, swapped_mib, ..Process::default() };
         self.processes.insert(pid, process);
         self.write_process(pid);
     }
@@ -189,9 +192,20 @@ impl Machine {
     fn write_process(&self, pid: u32) {
         let folder = self.proc().join(pid.to_string());
         fs::create_dir_all(&folder).unwrap();
-        let Process { faults, user_ticks, resident_mib, swapped_mib, .. } = &self.processes[&pid];
-        let stat = format!("{pid} (a) b) R 1 1 1 0 -1 0 7 0 {faults} 0 {user_ticks} 3 0 0 20 0 1 0 500 0 0\n");
+        let Process { faults, user_ticks, waited_ms, resident_mib, swapped_mib, .. } = &self.processes[&pid];
+        let threads = waited_ms.len().max(1);
+        let stat = format!("{pid} (a) b) R 1 1 1 0 -1 0 7 0 {faults} 0 {user_ticks} 3 0 0 20 0 {threads} 0 500 0 0\n");
         replace(folder.join("stat"), stat);
+        for (thread, waited_ms) in (pid..).zip(waited_ms) {
+            let task = folder.join(format!("task/{thread}"));
+            fs::create_dir_all(&task).unwrap();
+            let schedstat = format!("77000000 {} 5\n", waited_ms * 1_000_000);
+            replace(task.join("schedstat"), schedstat.clone());
+            // That of a process is that of its first thread.
+            if thread == pid {
+                replace(folder.join("schedstat"), schedstat);
+            }
+        }
         let (resident_kib, swapped_kib) = (resident_mib << 10, swapped_mib << 10);
         let status = format!("Name:\ta\nVmRSS:\t{resident_kib} kB\nVmSwap:\t{swapped_kib} kB\n");
         replace(folder.join("status"), status);

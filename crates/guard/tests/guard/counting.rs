@@ -1,8 +1,9 @@
 //! Which faults count, and when they are seen: of many groups, those at rest take turns to be read.
 
 use std::fs;
+use std::time::Duration;
 
-use nigh_guard::Version;
+use nigh_guard::{Next, Profile, Settings, Version};
 
 use crate::common::{MIB, Machine, reads, settings};
 
@@ -205,4 +206,47 @@ fn refaults_without_major_faults_are_read_ahead() {
     refaulting(&mut machine, &mut guard, 2, 300, [0, 0]);
     refaulting(&mut machine, &mut guard, 6, 9, [2000, 2000]);
     assert_eq!(machine.protected(&guard), None);
+}
+
+/// The utilization of two thrashing programs after four seconds, of each of which their threads wait so many milliseconds for a processor.
+fn utilization(waiting_ms: [&[u64]; 2]) -> f64 {
+    let mut machine = Machine::thrashing(Version::V2);
+    let mut guard = machine.guard(settings());
+    for second in 0..4 {
+        for (pid, waiting_ms) in [10, 11].into_iter().zip(waiting_ms) {
+            let waited_ms = waiting_ms.iter().map(|ms| 5000 + second * ms).collect();
+            machine.processes.get_mut(&pid).unwrap().waited_ms = waited_ms;
+        }
+        machine.tick(&mut guard, &[(10, 333), (11, 340)]).unwrap();
+    }
+    let scopes = guard.status(machine.now()).scopes;
+    scopes.into_iter().find(|scope| scope.scope == "box").and_then(|scope| scope.utilization).unwrap()
+}
+
+#[test]
+fn time_in_which_a_thread_waits_for_a_processor_is_not_lost_to_faults() {
+    let near = |waiting_ms, expected: f64| {
+        let found = utilization(waiting_ms);
+        assert!((found - expected).abs() < 1e-6, "{waiting_ms:?}: {found}, not {expected}");
+    };
+    // Each computes for 10 ms.
+    near([&[], &[]], 1.0 - 0.99 * 0.99);
+    near([&[90], &[290]], 1.0 - 0.9 * 0.7);
+    near([&[40, 50], &[200, 0, 90]], 1.0 - 0.9 * 0.7);
+    near([&[5000], &[]], 1.0);
+    // Of more threads, it is not known.
+    near([&[50; 65], &[]], 1.0 - 0.99 * 0.99);
+}
+
+#[test]
+fn groups_are_read_more_often_while_several_fault_much() {
+    let (second, quarter) = (Duration::from_secs(1), Duration::from_millis(250));
+    for (profile, often) in [(Profile::MODERN, quarter), (Profile::DISSERTATION, second)] {
+        let mut machine = Machine::thrashing(Version::V2);
+        let mut guard = machine.guard(Settings { profile, ..settings() });
+        let mut next = |faults: &[(u32, u64)]| machine.tick(&mut guard, faults).unwrap();
+        // The first reading has nothing to compare with.
+        let nexts = [next(&[(10, 300)]), next(&[(10, 300)]), next(&[(10, 300), (11, 300)]), next(&[(10, 300)])];
+        assert_eq!(nexts, [often, second, often, second].map(Next::Tick));
+    }
 }

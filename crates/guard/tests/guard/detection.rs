@@ -26,6 +26,7 @@ fn recorded(test: &str, name: &str) -> Option<Vec<(u32, Sample)>> {
             group: Group::from(group),
             faults: number(&seen[group]["maj"]) as u64,
             user_s: util / 2.0,
+            waiting_s: 0.0,
             resident: number(&seen[group]["rss"]) as u64 * MIB,
             swapped: number(&seen[group]["swap"]) as u64 * MIB,
             eligible: true,
@@ -34,7 +35,6 @@ fn recorded(test: &str, name: &str) -> Option<Vec<(u32, Sample)>> {
             elapsed_s: 1.0,
             machine_cpu: number(&seen["sysutil"]) / 100.0,
             io_full: number(&seen["iofull"]) / 100.0,
-            processors: 1,
             groups: groups.into(),
         };
         (number(&seen["t"]).round() as u32, sample)
@@ -194,6 +194,71 @@ fn work_of_others_does_not_hide_thrashing_from_the_default_profile() {
 }
 
 #[test]
+fn groups_that_share_a_busy_processor_do_not_thrash_in_the_default_profile() {
+    // Three groups fault, and each has a third of the processor.
+    let mut sharing = sample(1.0, &[("a", 300, 1), ("b", 300, 2), ("c", 300, 3)]);
+    sharing.groups.iter_mut().for_each(|seen| (seen.user_s, seen.waiting_s) = (0.1, 0.06));
+    let mut detector = Detector::new(Profile::MODERN);
+    for _ in 0..5 {
+        detector.tick(&sharing, LIMIT);
+    }
+    // 1 - 0.84^3 is 41 %, and 1 - 0.85^3 is 39 %.
+    assert_eq!(detector.protected(), None);
+    sharing.groups.iter_mut().for_each(|seen| seen.waiting_s = 0.05);
+    assert_eq!(&*until_protected(&mut detector, &sharing, LIMIT), "a");
+    // A protected group that only waits for its rivals to leave the processor gets on.
+    sharing.groups[0].waiting_s = 0.75;
+    assert_eq!(detector.tick(&sharing, LIMIT), None);
+    assert_eq!(detector.tick(&sharing, LIMIT), release("a", Why::Busy));
+}
+
+#[test]
+fn a_small_group_is_protected_beside_one_that_keeps_the_processors_busy() {
+    // Of 256 MiB, a quarter is small.
+    let mut beside_build = sample(1.0, &[("build", 300, 1), ("used", 300, 20)]);
+    beside_build.groups[0].user_s = 2.0;
+    beside_build.groups[1].resident = 44 * MIB;
+    assert_eq!(&*until_protected(&mut Detector::new(Profile::MODERN), &beside_build, LIMIT), "used");
+    // It is released only once nobody else faults, or when its lease is over.
+    for (others, why, seconds) in [(300, Why::Lease, 15), (0, Why::Stable, 2)] {
+        let mut detector = Detector::new(Profile::MODERN);
+        until_protected(&mut detector, &beside_build, LIMIT);
+        let mut calm = beside_build.clone();
+        (calm.groups[0].faults, calm.groups[1].faults) = (others, 0);
+        let released = (1..20).find_map(|second| Some((second, detector.tick(&calm, LIMIT)?)));
+        assert_eq!(released, Some((seconds, Action::Release("used".into(), why))));
+    }
+    beside_build.groups[1].resident = 45 * MIB;
+    for profile in [Profile::MODERN, Profile::DISSERTATION] {
+        let mut detector = Detector::new(profile);
+        for _ in 0..5 {
+            assert_eq!(detector.tick(&beside_build, LIMIT), None);
+        }
+    }
+}
+
+#[test]
+fn each_time_that_a_release_was_too_early_the_next_needs_twice_as_long() {
+    let mut detector = Detector::new(Profile::MODERN);
+    let quarter = |groups| Sample { elapsed_s: 0.25, ..sample(0.1, groups) };
+    let thrashing = quarter(&[("a", 75, 1), ("b", 75, 2)]);
+    let calm = quarter(&[("a", 0, 0), ("b", 75, 2)]);
+    until_protected(&mut detector, &thrashing, LIMIT);
+    for seconds in [2, 4] {
+        for _ in 1..seconds * 4 {
+            assert_eq!(detector.tick(&calm, LIMIT), None);
+        }
+        assert_eq!(detector.tick(&calm, LIMIT), release("a", Why::Stable));
+        assert_eq!(detector.tick(&thrashing, LIMIT), protect("a"));
+    }
+    // Six and a half seconds of fifteen are over; eight of calm would end the third time before that.
+    for _ in 1..32 {
+        assert_eq!(detector.tick(&calm, LIMIT), None);
+    }
+    assert_eq!(detector.tick(&calm, LIMIT), release("a", Why::Stable));
+}
+
+#[test]
 fn the_least_hungry_that_fits_is_chosen() {
     let seen = sample(0.1, &[("a", 99, 30), ("b", 99, 20), ("c", 99, 10)]);
     let choice =
@@ -305,10 +370,10 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             let group = Group::from(["a", "b", "c", "d"][number]);
             if seen.iter().all(|other| other.group != group) {
                 let (resident, swapped) = (50 * MIB, swapped_mib * MIB);
-                seen.push(GroupSample { group, faults, user_s, resident, swapped, eligible });
+                seen.push(GroupSample { group, faults, user_s, waiting_s: 0.0, resident, swapped, eligible });
             }
         }
-        Sample { elapsed_s, machine_cpu, io_full, processors: 2, groups: seen }
+        Sample { elapsed_s, machine_cpu, io_full, groups: seen }
     })
 }
 
@@ -358,7 +423,7 @@ proptest! {
             }
         }
         // Whatever happened: when all is calm, everything is released and the state is normal, a lease later at most.
-        let calm = Sample { elapsed_s: 1.0, machine_cpu: 0.9, io_full: 0.0, processors: 2, groups: Vec::new() };
+        let calm = Sample { elapsed_s: 1.0, machine_cpu: 0.9, io_full: 0.0, groups: Vec::new() };
         for _ in 0..4 {
             detector.tick(&calm, LIMIT);
         }

@@ -11,7 +11,7 @@ use crate::common::{MIB, Machine, settings};
 
 fn seen(group: &str, resident_mib: u64, swapped_mib: u64) -> GroupSample {
     let (resident, swapped) = (resident_mib * MIB, swapped_mib * MIB);
-    GroupSample { group: group.into(), faults: 100, user_s: 0.0, resident, swapped, eligible: true }
+    GroupSample { group: group.into(), faults: 100, user_s: 0.0, waiting_s: 0.0, resident, swapped, eligible: true }
 }
 
 /// The settings of `mechanism` for `group` against `others`, in a scope.
