@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::device::{Extent, Geometry};
 use crate::level::Stamp;
@@ -37,14 +37,20 @@ impl Asker {
         let silent = Arc::new(AtomicBool::new(false));
         let heard = silent.clone();
         let answer = move || {
+            let mut watched = Instant::now();
             loop {
-                match queue.recv_timeout(WATCH) {
+                match queue.recv_timeout(WATCH.saturating_sub(watched.elapsed())) {
                     Ok(question) => {
                         question(&file);
                         heard.store(false, Ordering::Release);
                     }
-                    Err(RecvTimeoutError::Timeout) => file.watch(),
+                    Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
+                }
+                // However many questions there are.
+                if watched.elapsed() >= WATCH {
+                    file.watch();
+                    watched = Instant::now();
                 }
             }
         };

@@ -303,6 +303,24 @@ fn shorter_20_files_do_not_grow_again() {
     server.end();
 }
 
+/// Clients that ask about the file all the time do not keep the server from looking at it.
+#[test]
+fn shorter_20_files_are_noticed_while_clients_ask_about_them() {
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 8 << 20);
+    let server = folder.serve(&[&format!("disk={image}")]);
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let mut client = Client::connect(stream, "disk", &["base:allocation"]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(4 << 20).unwrap();
+    let begin = Instant::now();
+    while server.later("the file has become shorter").is_empty() {
+        assert!(begin.elapsed() < LONG, "it is not noticed");
+        client.block_status(0, 8 << 20).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    server.end();
+}
+
 #[test]
 fn empty_20_files_have_no_size() {
     let folder = Folder::new();

@@ -2,19 +2,27 @@
 
 /// Of a shared resource, a volume may use so many times what is then left to the others.
 const LENT: u64 = 7;
+/// Of a limit, this part is each volume's own, however much the others use.
+const OWN: u32 = 64;
 /// After this time, what was written before counts half.
 const PERIOD_US: u64 = 1_000_000;
 
-/// The most that all volumes together may use of a resource of which one may use `limit`.
-pub(crate) fn most(limit: u32) -> u64 {
+/// The most that all volumes together may use of a resource of which one may use `limit`, besides what is each one's own.
+fn shared(limit: u32) -> u64 {
     u64::from(limit) + u64::from(limit).div_ceil(LENT)
 }
 
+/// The most that so many volumes together may use of a resource of which one may use `limit`.
+pub(crate) fn most(limit: u32, volumes: usize) -> u64 {
+    shared(limit) + u64::from(limit / OWN).max(1) * volumes as u64
+}
+
 /// Whether a volume that has `own` of the `all` that are in use may use `count` more. A volume that is alone may use
-/// `limit`; all together use at most a seventh more.
+/// `limit`, and each one a 64th of that whatever the others use; beyond that, all together use at most a seventh more.
 pub(crate) fn fits(own: u32, all: u32, count: u32, limit: u32) -> bool {
-    let left = most(limit).checked_sub(u64::from(all) + u64::from(count));
-    left.is_some_and(|left| u64::from(own) + u64::from(count) <= LENT * left)
+    let wanted = u64::from(own) + u64::from(count);
+    let left = shared(limit).checked_sub(u64::from(all) + u64::from(count));
+    wanted <= u64::from(limit / OWN) || left.is_some_and(|left| wanted <= LENT * left)
 }
 
 /// Blocks that were written recently: those of a period count half as much as those of the next.
@@ -52,12 +60,14 @@ mod tests {
             assert_eq!(alone, limit);
             // Others begin, one after the other; each takes what it can.
             let mut all = alone;
-            for _ in 0..2 {
+            for others in 1..10 {
                 let more = (0..).take_while(|&own| fits(own, all + own, 1, limit)).count() as u32;
-                assert!(more >= limit / 64 && (more > 0 || limit < 64), "{more} of {limit}");
+                assert!(more >= limit / 64, "{more} of {limit}");
+                assert!(others > 2 || more > 0 || limit < 64, "{more} of {limit}");
                 all += more;
+                assert!(u64::from(all) <= most(limit, others));
+                assert!(u64::from(all) <= shared(limit) + u64::from(limit / OWN) * others as u64);
             }
-            assert!(all <= limit + limit.div_ceil(7));
         }
     }
 

@@ -189,8 +189,8 @@ impl Engine {
             let listed = self.waiting.contains(&Volume(at as u32));
             assert!(listed && state.in_line || !state.is_waiting(), "requests are forgotten");
         }
-        let most = fair::most(self.config.limits.requests) as usize + self.volumes.len();
-        assert!(self.requests.len() <= most);
+        let most = fair::most(self.config.limits.requests, self.volumes.len());
+        assert!(self.requests.len() as u64 <= most);
     }
 
     /// The blocks of other volumes that are outside, and of their writes that are being filled.

@@ -30,6 +30,22 @@ fn quota_3_a_volume_finds_requests_although_another_has_taken_all_it_can() {
     host.engine.check();
 }
 
+/// However many devices are hung, whoever uses a well one has some requests and loads.
+#[test]
+fn quota_3_a_volume_finds_requests_and_loads_beside_five_that_took_all_they_could() {
+    let mut config = config(2048, "lru");
+    (config.limits.requests, config.limits.loading) = (1024, 1024);
+    let mut host = Host::new(config, &[(2048 * BLOCK, WriteMode::Back); 6]);
+    for volume in 0..6 {
+        let loading = host.engine.gauges().loading;
+        let requests = (0..2048).map(|block| host.request(volume, Op::Read, block * BLOCK, BLOCK)).collect::<Vec<_>>();
+        let began = requests.into_iter().map_while(|request| host.engine.submit(0, request).ok()).count();
+        let loads = host.engine.gauges().loading - loading;
+        assert!(began >= 16 && loads >= 16, "volume {volume} has {began} requests and {loads} loads");
+    }
+    host.engine.check();
+}
+
 /// More volumes than one call serves wait for room.
 #[test]
 fn dirty_10_all_volumes_that_wait_are_served() {
