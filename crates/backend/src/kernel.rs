@@ -105,18 +105,16 @@ struct SchedulingAttributes {
     period_ns: u64,
 }
 
-/// What [`take_turns`] calls the thread that calls it.
-pub(crate) const THIS_THREAD: libc::pid_t = 0;
-
-/// For how long `thread`, and those that it starts later, keep a processor that others want. The shorter, the sooner they
+/// For how long this thread, and those that it starts later, keep a processor that others want. The shorter, the sooner they
 /// get one. Kernels before 6.12 take no notice, and nothing changes for threads with a policy for real time, batches or idle
 /// times.
-pub(crate) fn take_turns(thread: libc::pid_t, length: Duration) -> io::Result<()> {
+pub fn take_turns_of(length: Duration) -> io::Result<()> {
+    const THIS_THREAD: libc::pid_t = 0;
     const NO_FLAGS: libc::c_uint = 0;
     let size = size_of::<SchedulingAttributes>() as u32;
     let mut attributes = SchedulingAttributes::default();
     // SAFETY: the kernel writes at most `size` bytes to `attributes`.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, NO_FLAGS) };
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, THIS_THREAD, &raw mut attributes, size, NO_FLAGS) };
     if got != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -131,21 +129,8 @@ pub(crate) fn take_turns(thread: libc::pid_t, length: Duration) -> io::Result<()
         ..SchedulingAttributes::default()
     };
     // SAFETY: the kernel reads `size` bytes of `attributes`.
-    match unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, NO_FLAGS) } {
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, THIS_THREAD, &raw const attributes, NO_FLAGS) } {
         0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The processor time of a thread of this process, or of all of them.
-pub(crate) fn processor_time(thread: Option<libc::pid_t>) -> io::Result<Duration> {
-    // As in the system's library, `pthread_getcpuclockid`: a clock of a thread, of what the scheduler counts.
-    const OF_THREAD: libc::clockid_t = 4 | 2;
-    let clock = thread.map_or(libc::CLOCK_PROCESS_CPUTIME_ID, |thread| !thread << 3 | OF_THREAD);
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes to `time` alone.
-    match unsafe { libc::clock_gettime(clock, &raw mut time) } {
-        0 => Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)),
         _ => Err(io::Error::last_os_error()),
     }
 }

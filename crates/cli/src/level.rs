@@ -34,7 +34,6 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     let needed = (!no_sandbox).then(|| (settings.clone(), args.clone()));
     let confined = needed.map(|(settings, args)| sandbox::confine(move || Ok(files(&settings, &args)))).transpose()?;
     sandbox::allow_core_dumps(*core_dumps)?;
-    nigh_backend::take_turns_by_need();
 
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     let lender = Lender::start(settings)?;

@@ -128,6 +128,10 @@ struct Plan {
 /// The pause between two attempts to reach the level on another host.
 const LEVEL_PAUSE: Duration = Duration::from_millis(500);
 
+/// For how long a thread keeps a processor that others want: a client that asks for little at a time does not wait for long
+/// behind those that ask for much.
+const TURN: Duration = Duration::from_micros(100);
+
 /// Asks for a reload. Whoever asked for it may want to know how it went.
 type Reload = Option<Sender<Result<(), ReloadError>>>;
 
@@ -144,7 +148,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
     let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
     sandbox::allow_core_dumps(plan.core_dumps)?;
-    nigh_backend::take_turns_by_need();
+    if let Err(error) = nigh_backend::take_turns_of(TURN) {
+        tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
+    }
     let (stop, stopped) = channel();
     let (reload, reloads) = channel();
     watch_signals(stop.clone(), reload.clone())?;
