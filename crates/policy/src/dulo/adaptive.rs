@@ -4,9 +4,8 @@
 //!   still in the evicting section join their neighbours and move with them (`Sequences::join`). The evicting section
 //!   has the rest of the paper's bank, so that both together are as large as the paper's.
 //! * Two caches without data see a sample of the references: one orders its blocks by DULO, the other by CLOCK. Each counts
-//!   what its misses would cost: `transfer` for each block, and `position` unless it would be read together with its predecessor
-//!   on disk. It would if that was loaded just before, or if that was itself read together with its own, and this block had left
-//!   by then: read-ahead would have continued to it. The costs of the past fade. DULO decides first; once its costs are above CLOCK's, blocks leave the cache
+//!   what its misses would cost: `position` for a block whose predecessor on disk was not loaded just before, and `transfer`
+//!   for each block. The costs of the past fade. DULO decides first; once its costs are above CLOCK's, blocks leave the cache
 //!   itself in CLOCK's order, until DULO's costs are below [`CLEARLY`] of CLOCK's.
 //!
 //! A sample consists of runs of [`RUN`] neighbouring blocks, so that it has sequences, too. It is a share of all runs that
@@ -15,7 +14,7 @@
 //! A reference in the sample is looked up in two hash tables. Invalidations are not sampled. If the size of the cache changes
 //! by more than an eighth, the two caches start again, empty.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use super::{Dulo, Shares};
 use crate::sample::Share;
@@ -40,23 +39,11 @@ struct Cache {
     dulo: Dulo,
     capacity: u32,
     slots: HashMap<Block, Slot>,
-    /// By slot.
-    loaded: Vec<Loaded>,
-    /// The ticks at which the blocks left that left last, and their order.
-    left: HashMap<Block, u64>,
-    leaving: VecDeque<(Block, u64)>,
+    /// The block of each slot, and the tick at which it was loaded.
+    loaded: Vec<(Block, u64)>,
     free: Vec<Slot>,
     misses: u64,
     cost: f64,
-}
-
-/// A block, and how it was loaded.
-#[derive(Clone, Copy)]
-struct Loaded {
-    block: Block,
-    tick: u64,
-    /// Whether it would have been read together with the block before it.
-    continues: bool,
 }
 
 impl Cache {
@@ -69,14 +56,12 @@ impl Cache {
         let sampled = Setup { capacity, slots: capacity + 1, ..setup.clone() };
         let mut dulo = Dulo::divided(&sampled, params, shares, sizes)?;
         dulo.sections.plain = plain;
-        let nothing = Loaded { block: Block { volume: 0, index: 0 }, tick: 0, continues: false };
+        let nothing = (Block { volume: 0, index: 0 }, 0);
         Ok(Cache {
             dulo,
             capacity,
             slots: HashMap::new(),
             loaded: vec![nothing; capacity as usize + 1],
-            left: HashMap::new(),
-            leaving: VecDeque::new(),
             free: (0..=capacity).map(Slot).collect(),
             misses: 0,
             cost: 0.0,
@@ -90,36 +75,19 @@ impl Cache {
             return;
         }
         self.misses += 1;
-        let left = self.left.remove(&block).unwrap_or(0);
         let before = block.index.checked_sub(1).and_then(|index| self.slots.get(&Block { index, ..block }));
-        let continues = before.is_some_and(|slot| {
-            let before = self.loaded[slot.index()];
-            access.tick - before.tick <= NEAR || before.continues && before.tick > left
-        });
+        let continues = before.is_some_and(|slot| access.tick - self.loaded[slot.index()].1 <= NEAR);
         self.cost += self.dulo.sections.miss_cost(continues);
         let slot = self.free.pop().expect("there is one slot more than blocks");
         if self.slots.len() == self.capacity as usize {
             let victim = self.dulo.evict(slot, access).expect("DULO keeps what comes in");
             self.dulo.take_forgotten();
-            self.leave(self.loaded[victim.index()].block, access.tick);
+            self.slots.remove(&self.loaded[victim.index()].0);
             self.free.push(victim);
         }
         self.dulo.insert(slot, access);
         self.slots.insert(block, slot);
-        self.loaded[slot.index()] = Loaded { block, tick: access.tick, continues };
-    }
-
-    fn leave(&mut self, block: Block, tick: u64) {
-        self.slots.remove(&block);
-        self.left.insert(block, tick);
-        self.leaving.push_back((block, tick));
-        // As many are known as are in the cache.
-        if self.leaving.len() > self.capacity as usize
-            && let Some((block, tick)) = self.leaving.pop_front()
-            && self.left.get(&block) == Some(&tick)
-        {
-            self.left.remove(&block);
-        }
+        self.loaded[slot.index()] = (block, access.tick);
     }
 }
 
@@ -233,7 +201,7 @@ impl Policy for Adaptive {
         for cache in [&self.sample.dual, &self.sample.clock] {
             cache.dulo.check();
             assert!(cache.slots.len() <= cache.capacity as usize, "more blocks in a sampled cache than fit");
-            assert!(cache.slots.iter().all(|(block, slot)| cache.loaded[slot.index()].block == *block), "a slot's block");
+            assert!(cache.slots.iter().all(|(block, slot)| cache.loaded[slot.index()].0 == *block), "a slot's block");
         }
     }
 

@@ -131,7 +131,7 @@ impl Sequences {
             {
                 size += 1;
             }
-            let sequence = &mut merged[from..from + size];
+            let sequence = &merged[from..from + size];
             from += size;
             let Some(latest) = sequence.iter().map(|one| one.place).filter(|&place| place != NONE).max() else {
                 continue;
@@ -139,7 +139,6 @@ impl Sequences {
             sequences.push(Sequence { start: by_address.len() as u32, size: size as u32, latest });
             moved.extend(sequence.iter().filter(|one| one.place == NONE).map(|one| one.slot));
             by_address.extend(sequence.iter().map(|one| one.slot));
-            sequence.iter_mut().for_each(|one| one.age = 0);
         }
         std::mem::swap(open, merged);
         self.sort();

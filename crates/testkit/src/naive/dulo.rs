@@ -327,10 +327,7 @@ fn auto(capacity: usize, settings: &Settings) -> (usize, usize) {
 /// A cache without data, whose misses are counted.
 struct Sampled {
     dulo: Dulo,
-    /// When each block was loaded, and whether with the one before it.
-    loaded: BTreeMap<u64, (u64, bool)>,
-    /// Which blocks left, and when.
-    left: Vec<(u64, u64)>,
+    ticks: BTreeMap<u64, u64>,
     misses: u64,
     cost: f64,
 }
@@ -339,7 +336,7 @@ impl Sampled {
     fn new(capacity: usize, settings: &str, plain: bool) -> Sampled {
         let mut dulo = Dulo::new(capacity, Settings(settings));
         dulo.sections.plain = plain;
-        Sampled { dulo, loaded: BTreeMap::new(), left: Vec::new(), misses: 0, cost: 0.0 }
+        Sampled { dulo, ticks: BTreeMap::new(), misses: 0, cost: 0.0 }
     }
 
     fn access(&mut self, block: u64, tick: u64) {
@@ -348,16 +345,13 @@ impl Sampled {
             return;
         }
         self.misses += 1;
-        let mut latest = self.left.iter().rev().take(self.dulo.capacity);
-        let left = latest.find(|(other, _)| *other == block).map_or(0, |&(_, left)| left);
-        let before = (block & 0xffff_ffff).checked_sub(1).and_then(|_| self.loaded.get(&(block - 1)));
-        let continues = before.is_some_and(|&(before, also)| tick - before <= 8 || (also && before > left));
+        let before = (block & 0xffff_ffff).checked_sub(1).and_then(|_| self.ticks.get(&(block - 1)));
+        let continues = before.is_some_and(|&before| tick - before <= 8);
         let Sections { position, transfer, .. } = self.dulo.sections;
         self.cost += transfer + if continues { 0.0 } else { position };
-        self.loaded.insert(block, (tick, continues));
+        self.ticks.insert(block, tick);
         if let Some(evicted) = outcome.evicted {
-            self.loaded.remove(&evicted);
-            self.left.push((evicted, tick));
+            self.ticks.remove(&evicted);
         }
     }
 }
