@@ -1,6 +1,6 @@
 //! DULO without a bank size, which leaves the order to CLOCK where its own saves nothing; beyond the paper.
 //!
-//! * A bank has an eighth of the paper's size, and a sequence continues across banks: blocks of the last ones that are
+//! * A bank has an eighth of the paper's size, and a sequence continues across banks: blocks of the last four that are
 //!   still in the evicting section join their neighbours and move with them (`Sequences::join`). The evicting section
 //!   has the rest of the paper's bank, so that both together are as large as the paper's.
 //! * Two caches without data see a sample of the references: one orders its blocks by DULO, the other by CLOCK. Each counts
@@ -24,7 +24,7 @@ use crate::{Access, Block, Policy, Room, Slot};
 /// Blocks of a run.
 const RUN: u64 = 32;
 /// Least blocks of a sampled cache, if the cache itself has as many.
-const SAMPLE: u32 = 4096;
+const SAMPLE: u32 = 16384;
 /// A block is read together with the one before it if no more references are between.
 const NEAR: u64 = 8;
 /// Misses of CLOCK after which costs are compared and fade.

@@ -31,7 +31,7 @@ struct Open {
     slot: Slot,
     /// As in `Member`.
     before: u32,
-    /// Banks since it entered, or since a block of its sequence did.
+    /// Banks since it entered.
     age: u32,
     /// Its position in the bank, or `NONE`.
     place: u32,

@@ -34,7 +34,7 @@ struct Sections {
     largest: BTreeMap<u64, u64>,
     threshold: u64,
     nodes_max: u64,
-    /// With `adapt=1`: blocks of the last banks, with the banks since they entered or since a block of their sequence did,
+    /// With `adapt=1`: blocks of the last banks, with the banks since they entered,
     /// and their times before.
     recent: Option<BTreeMap<u64, (u64, u64)>>,
     /// Blocks leave in the order in which they entered.
@@ -172,7 +172,7 @@ impl Sections {
         }
         sequences.retain(|sequence| sequence.iter().any(|block| bank.contains(block)));
         let fresh: Vec<(u64, (u64, u64))> =
-            sequences.iter().flatten().map(|&block| (block, (0, before(block)))).collect();
+            bank.iter().map(|&block| (block, (0, before(block)))).collect();
         if let Some(recent) = &mut self.recent {
             recent.extend(fresh);
         }
@@ -371,7 +371,7 @@ pub(crate) struct Adaptive {
 
 impl Adaptive {
     pub(crate) fn new(capacity: usize, settings: Settings) -> Adaptive {
-        assert!(capacity < 8192, "a cache that is not sampled");
+        assert!(capacity < 32768, "a cache that is not sampled");
         let text = settings.0.to_owned();
         Adaptive {
             dual: Sampled::new(capacity, &text, false),
