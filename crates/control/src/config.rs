@@ -50,7 +50,7 @@ pub struct Config {
     pub foresight: Foresight,
     /// The most prefetches of a batch: 2.2's B.
     pub batch: u32,
-    /// Whether a tenant has batches of one block while it waits for hardly any prefetched block. Off by default, as in
+    /// Whether a tenant has batches of one block while it waits for no prefetched block. Off by default, as in
     /// the paper.
     pub adapt_batch: bool,
     /// The least freeBlocks at which a tenant prefetches: 4 in 4.3, 1 in the model of 2.1.2.
