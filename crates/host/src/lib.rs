@@ -65,7 +65,7 @@ pub mod front {
     pub use crate::cache::{Cache, Presence, Submission, pieces};
     pub use crate::disk::{Disk, Measure};
     pub use crate::readahead::{Ahead, ReadAhead};
-    pub use crate::settings::PIECE;
+    pub use crate::settings::{PIECE, STEP};
     pub use crate::sync::{Budget, lock};
     pub use crate::work::{Outlet, Submitted, Waiter, Work};
 }

@@ -14,7 +14,7 @@ use crate::disk::{Disk, Measure};
 use crate::error::{HostError, SubmitError};
 use crate::mailbox::{Letter, Mailbox};
 use crate::readahead::Ahead;
-use crate::settings::PIECE;
+use crate::settings::{PIECE, STEP};
 use crate::sync::lock;
 use crate::work::{Submitted, Waiter, Work};
 
@@ -98,7 +98,10 @@ impl Session {
         if range.is_empty() {
             return Ok(());
         }
-        self.take_turn(0)?;
+        for step in pieces(range.clone(), STEP) {
+            // The device may have to write zeroes.
+            self.take_turn(if op == Op::Trim { 0 } else { (step.end - step.start) as usize })?;
+        }
         self.perform(op, self.cache.extents(range), false, Measure::Write, Bytes::None)
     }
 

@@ -15,6 +15,9 @@ use nigh_prefetch::Spec as ReadAhead;
 pub const BLOCK: u64 = 4096;
 /// Longest read or write of an engine: the frames that one client can hold while it sends or receives.
 pub const PIECE: u64 = 256 << 10;
+/// Long trims and zeroes, and what is fetched ahead on request, are charged to the rates of a disk in steps of this many bytes, each as a
+/// request.
+pub const STEP: u64 = 32 << 20;
 /// Most disks at a time.
 pub const DISKS_MAX: usize = 4096;
 /// Most targets of a disk. Those of all disks, and the levels, are numbered in 16 bits.

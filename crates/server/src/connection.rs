@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::Signal;
 use nigh_engine::{Fill, Op, Outcome, Refusal};
-use nigh_host::front::{Ahead, Cache, Measure, PIECE, Submission, Submitted, Waiter, Work, pieces};
+use nigh_host::front::{Ahead, Cache, Measure, PIECE, STEP, Submission, Submitted, Waiter, Work, pieces};
 use nigh_host::{BLOCK, SubmitError};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
 use nigh_policy::Stream as Source;
@@ -27,12 +27,10 @@ use crate::stream::Stream;
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
-/// Extents of a trim or of zeroes that are submitted together. When no more than so many are left, the next ones follow.
-const STEP: usize = 64;
 /// What takes so long that it is worth asking whether the client is there, in bytes.
 const LONG: u64 = 64 << 20;
-/// A CACHE is charged to the rates of the export as reads of this many bytes, the longest that clients may send.
-const CACHE_STEP: u64 = 32 << 20;
+/// Extents of a trim or of zeroes that are still in progress when the next step begins.
+const OVERLAP: usize = 32;
 /// After frames had to wait for a client, none do for so long.
 const SLOW: Duration = Duration::from_secs(1);
 /// Bytes per second at which the data of a write have to come, in addition to `PATIENCE`.
@@ -139,14 +137,13 @@ impl Connection {
                 }
                 Event::Request(request) => {
                     self.since = self.input.arrival();
-                    let bytes = match request.command {
-                        Command::Read { .. } | Command::Write { .. } => request.length,
-                        Command::Cache => request.length.min(CACHE_STEP),
-                        // They have no data. That of zeroes is the device's business.
-                        Command::Trim { .. } | Command::WriteZeroes { .. } => 0,
-                        Command::Flush | Command::BlockStatus { .. } => 0,
+                    let may_go = match request.command {
+                        Command::Read { .. } | Command::Write { .. } => self.wait_for_turn(request.length)?,
+                        Command::Flush | Command::BlockStatus { .. } => self.wait_for_turn(0)?,
+                        // Each of their steps waits.
+                        Command::Cache | Command::Trim { .. } | Command::WriteZeroes { .. } => true,
                     };
-                    if !self.wait_for_turn(bytes)? {
+                    if !may_go {
                         return Ok(());
                     }
                     self.request(&request)?;
@@ -228,9 +225,9 @@ impl Connection {
             }
             Command::Write { fua } => self.write(request, range, fua)?,
             Command::Flush => self.flush(request),
-            Command::Trim { fua } => self.change(request, Op::Trim, range, fua),
+            Command::Trim { fua } => self.change(request, Op::Trim, range, fua)?,
             Command::WriteZeroes { fua, no_hole, fast } => {
-                self.change(request, Op::Zeroes { keep: no_hole, fast }, range, fua);
+                self.change(request, Op::Zeroes { keep: no_hole, fast }, range, fua)?;
             }
             Command::Cache => self.prefetch(request, range)?,
             Command::BlockStatus { .. } => {
@@ -562,19 +559,24 @@ impl Connection {
     }
 
     /// Trims or zeroes a range.
-    fn change(&mut self, request: &Request, op: Op, range: Range<u64>, fua: bool) {
-        let pieces = self.cache.extents(range);
-        let count = pieces.len();
-        let job = self.job(request, Kind::Plain, Measure::Write, count);
+    fn change(&mut self, request: &Request, op: Op, range: Range<u64>, fua: bool) -> io::Result<()> {
+        let mut left = self.cache.extents(range.clone()).len();
+        let job = self.job(request, Kind::Plain, Measure::Write, left);
         self.admit(1, 0);
-        for (at, piece) in pieces.enumerate() {
-            if at > 0 && at % STEP == 0 && !self.wait_for_pieces(&job, count - at + STEP) {
-                job.give_up(count - at, &mut self.work);
+        for (at, step) in pieces(range, STEP).enumerate() {
+            // A device may have to write zeroes, unless they have to be fast.
+            let bytes = if matches!(op, Op::Zeroes { fast: false, .. }) { step.end - step.start } else { 0 };
+            if !((at == 0 || self.wait_for_pieces(&job, left + OVERLAP)) && self.wait_for_turn(bytes)?) {
+                job.give_up(left, &mut self.work);
                 break;
             }
-            self.submit_piece(&job, op, piece, fua);
+            for piece in self.cache.extents(step) {
+                left -= 1;
+                self.submit_piece(&job, op, piece, fua);
+            }
         }
         self.cache.dispatch(&mut self.work, Some(&*self.link));
+        Ok(())
     }
 
     /// Waits until at most `most` pieces of `job` are left; says no if the client left before that.
@@ -590,15 +592,11 @@ impl Connection {
         }
     }
 
-    fn prefetch(&mut self, request: &Request, Range { mut start, end }: Range<u64>) -> io::Result<()> {
-        let first = start;
-        while start < end {
-            let step = start..end.min(start + CACHE_STEP);
-            // The first step was charged before the request.
-            if start > first && (self.has_left() || !self.wait_for_turn(step.end - start)?) {
+    fn prefetch(&mut self, request: &Request, range: Range<u64>) -> io::Result<()> {
+        for (at, step) in pieces(range, STEP).enumerate() {
+            if at > 0 && self.has_left() || !self.wait_for_turn(step.end - step.start)? {
                 return Ok(());
             }
-            start = step.end;
             self.cache.prefetch(self.link.disk(), step, self.stream, &mut self.work);
             self.cache.dispatch(&mut self.work, Some(&*self.link));
         }

@@ -427,9 +427,42 @@ fn cache_14_counts_against_the_rates() {
     server.set("disk", &options(&["bandwidth=none", "iops=10"])).unwrap();
     let begin = Instant::now();
     (0..6).for_each(|_| client.cache(0, 96 * MIB).unwrap());
-    (0..6).for_each(|_| client.trim(0, 96 * MIB).unwrap());
+    (0..6).for_each(|_| client.flush().unwrap());
     // 24 requests, of which a tenth of a second's are free.
     assert!(begin.elapsed() > Duration::from_secs(2), "{:?}", begin.elapsed());
+    client.disconnect().unwrap();
+    server.shut_down().unwrap();
+}
+
+/// Zeroes may have to be written, and long trims and zeroes are many operations of the device.
+#[test]
+fn zeroes_14_count_against_the_rates() {
+    const LONG: u64 = 96 * MIB;
+    let server = start(8 * MIB, &[("disk", "memory:96M")]);
+    let mut client = connect(&server, "disk");
+    let mut took = |rate: &[&str], times: u32, command: Command| {
+        server.set("disk", &options(rate)).unwrap();
+        let begin = Instant::now();
+        for _ in 0..times {
+            client.submit(command, 0, LONG).unwrap();
+            client.receive().unwrap().result.unwrap();
+        }
+        begin.elapsed()
+    };
+    let zeroes = |fast: bool| Command::WriteZeroes { fua: false, no_hole: !fast, fast };
+    let trim = Command::Trim { fua: false };
+    let slow = took(&["bandwidth=64M"], 1, zeroes(false));
+    assert!(slow > Duration::from_secs(1), "{slow:?}");
+    // Nothing is written.
+    for command in [trim, zeroes(true)] {
+        let free = took(&["bandwidth=64M"], 4, command);
+        assert!(free < Duration::from_secs(1), "{free:?}");
+    }
+    for command in [trim, zeroes(false)] {
+        // 12 requests, of which a tenth of a second's are free.
+        let slow = took(&["bandwidth=none", "iops=10"], 4, command);
+        assert!(slow > Duration::from_secs(1), "{command:?}: {slow:?}");
+    }
     client.disconnect().unwrap();
     server.shut_down().unwrap();
 }
