@@ -28,7 +28,7 @@ use crate::sync::Budget;
 use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
-/// assembled, and other long replies. It holds the longest read.
+/// assembled, and other long replies. It holds the longest read. All users of a front end share it; each may have some of its own besides.
 const HEAP: usize = 40 << 20;
 /// The longest wait for an event that may never be signalled.
 const GLANCE: Duration = Duration::from_millis(10);

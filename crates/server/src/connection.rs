@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::input::{BUFFER, Input, Loan, PATIENCE_FRAMES};
 use crate::job::{Frames, Job, Kind};
 use crate::link::{self, Data, Link, Reply};
 use crate::negotiate::{Guest, negotiate};
-use crate::patience::PATIENCE;
+use crate::patience::{PATIENCE, RATE_MIN};
 use crate::recording::Asked;
 use crate::status;
 use crate::stream::Stream;
@@ -33,8 +33,6 @@ const LONG: u64 = 64 << 20;
 const OVERLAP: usize = 32;
 /// After frames had to wait for a client, none do for so long.
 const SLOW: Duration = Duration::from_secs(1);
-/// Bytes per second at which the data of a write have to come, in addition to `PATIENCE`.
-const RATE_MIN: u64 = 16 << 10;
 /// How often memory for a collected read is asked for again.
 const HEAP_GLANCE: Duration = Duration::from_millis(10);
 /// After so long, slow clients of other exports have to leave for it, each time.
@@ -50,6 +48,7 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) 
         stream.say_goodbye();
     }
     session.link.close();
+    session.collected.iter().filter_map(Weak::upgrade).for_each(|job| job.give_back());
     result
 }
 
@@ -86,6 +85,8 @@ struct Connection {
     ahead: Ahead,
     /// The number of the connection: what tells its requests from those of others to a policy.
     stream: Source,
+    /// Reads that are collected.
+    collected: Vec<Weak<Job>>,
 }
 
 impl Connection {
@@ -112,6 +113,7 @@ impl Connection {
             slow_until: Some(Instant::now() + SLOW),
             ahead: Ahead::new(cache.readahead()),
             stream: Source(guest.id),
+            collected: Vec::new(),
         }))
     }
 
@@ -398,17 +400,18 @@ impl Connection {
 
     fn block_status(&mut self, request: &Request) {
         let (framing, contexts) = (self.link.framing, self.transmission.contexts());
-        let memory = status::memory(contexts, request);
-        if let Err(errno) = self.take_heap(memory) {
-            return self.reply(Reply {
-                head: Some(framing.error(request.tag(), errno)),
-                ends: true,
-                ..Reply::default()
-            });
+        let mut most = status::extents_most(request);
+        if !self.link.take_heap(status::memory(contexts, most)) {
+            // Clients ask for the rest.
+            most = most.min(status::EXTENTS_FEW);
+            if let Err(errno) = self.take_heap(status::memory(contexts, most)) {
+                let head = Some(framing.error(request.tag(), errno));
+                return self.reply(Reply { head, ends: true, ..Reply::default() });
+            }
         }
-        let reply = status::reply(&self.cache, self.link.disk(), framing, contexts, request);
+        let reply = status::reply(&self.cache, self.link.disk(), framing, contexts, request, most);
         let bytes = reply.len();
-        self.link.give_heap(memory - bytes);
+        self.link.give_heap(status::memory(contexts, most) - bytes);
         self.reply(Reply { data: Data::Heap(reply), bytes, ends: true, ..Reply::default() });
     }
 
@@ -424,6 +427,8 @@ impl Connection {
         let pieces = pieces(range, PIECE);
         let job = Job::collected(&self.link, request.tag(), self.asked(request), pieces.len(), length);
         let job = Arc::new(job);
+        self.collected.retain(|job| job.strong_count() > 0);
+        self.collected.push(Arc::downgrade(&job));
         for piece in pieces {
             self.submit_piece(&job, Op::Read, piece, false);
         }

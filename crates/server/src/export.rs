@@ -13,8 +13,17 @@ use crate::settings::{self, ExportSettings};
 
 /// Most requests of a connection in progress: it is not read from beyond.
 const REQUESTS_MAX: u64 = 512;
+/// Memory for replies to an export's clients, before it takes some of `Cache::heap`: whatever others have of that, it finds this. As
+/// much as a connection may have on its way, and enough to tell of `status::EXTENTS_FEW`.
+const OWN_HEAP: usize = 2 << 20;
 /// Memory for what an export's clients send while their requests are throttled, and for writes that they send slowly.
 const RECEIVE_BUDGET: usize = 8 << 20;
+
+/// What an export with `has` bytes for replies has of `Cache::heap`, and how many of `bytes` more would be.
+fn shared(has: usize, bytes: usize) -> (usize, usize) {
+    let of = |bytes: usize| bytes.saturating_sub(OWN_HEAP);
+    (of(has), of(has + bytes) - of(has))
+}
 
 /// An export.
 pub(crate) struct Export {
@@ -25,8 +34,8 @@ pub(crate) struct Export {
     requests_max: AtomicUsize,
     /// Of `RECEIVE_BUDGET`.
     pub(crate) receive_budget: Arc<Budget>,
-    /// What it has of `Cache::heap`, in bytes.
-    heap: AtomicUsize,
+    /// Bytes of memory for replies: those beyond `OWN_HEAP` are of `Cache::heap`.
+    heap: Mutex<usize>,
     /// Clients beyond `ExportSettings::connections`.
     pub(crate) refusals: Refusals,
     /// Since when it is about to be removed: no client sees it any more.
@@ -60,7 +69,7 @@ impl Export {
             requests_max: AtomicUsize::new(access.requests_max()),
             access: Mutex::new(access),
             receive_budget: Arc::new(Budget::new(RECEIVE_BUDGET)),
-            heap: AtomicUsize::new(0),
+            heap: Mutex::new(0),
             refusals: Refusals::default(),
             leaving: Mutex::default(),
         }
@@ -99,29 +108,34 @@ impl Export {
         settings::is_for(&lock(&self.access).clients, names)
     }
 
-    /// Takes memory for replies from `heap`, of which each export leaves some to the others.
+    /// Takes memory for replies: its own, and then that of `heap`, of which each export leaves some to the others.
     pub(crate) fn take_heap(&self, heap: &Budget, bytes: usize) -> bool {
-        let taken = heap.take_share(self.heap.load(Ordering::Relaxed), bytes);
+        let mut has = lock(&self.heap);
+        let (own, more) = shared(*has, bytes);
+        let taken = more == 0 || heap.take_share(own, more);
         if taken {
-            self.heap.fetch_add(bytes, Ordering::Relaxed);
+            *has += bytes;
         }
         taken
     }
 
     /// A client has waited for `bytes` of `heap` for long.
     pub(crate) fn want_heap(&self, heap: &Budget, bytes: usize) {
-        heap.want(self.heap.load(Ordering::Relaxed), bytes);
+        let (own, more) = shared(*lock(&self.heap), bytes);
+        heap.want(own, more);
     }
 
     /// Whether a slow client should give `bytes` of `heap` back, since a client of another export waits that has less.
     pub(crate) fn is_due(&self, heap: &Budget, bytes: usize) -> bool {
-        heap.is_due(self.heap.load(Ordering::Relaxed), bytes)
+        let (own, _) = shared(*lock(&self.heap), 0);
+        heap.is_due(own, bytes)
     }
 
-    /// Returns memory to `heap`.
+    /// Returns memory, that of `heap` first.
     pub(crate) fn give_heap(&self, heap: &Budget, bytes: usize) {
-        self.heap.fetch_sub(bytes, Ordering::Relaxed);
-        heap.give(bytes);
+        let mut has = lock(&self.heap);
+        *has -= bytes;
+        heap.give(shared(*has, bytes).1);
     }
 
     pub(crate) fn is_leaving(&self) -> bool {

@@ -140,6 +140,12 @@ impl Job {
         job
     }
 
+    /// Its client left: the memory of a collected read is not needed, whenever the device responds.
+    pub(crate) fn give_back(&self) {
+        let buffer = std::mem::take(&mut lock(&self.state).buffer);
+        self.link.free(buffer);
+    }
+
     /// One of the pieces becomes two.
     pub(crate) fn divide_piece(&self) {
         lock(&self.state).left += 1;
@@ -179,7 +185,10 @@ impl Job {
             }
             (Kind::Collected, Some(data)) => {
                 let at = (range.start - self.tag.offset) as usize;
-                data.copy_to(&mut state.buffer[at..at + data.len()]);
+                // Otherwise it was given back.
+                if let Some(part) = state.buffer.get_mut(at..at + data.len()) {
+                    data.copy_to(part);
+                }
                 work.release(shard, data);
             }
             (Kind::Chunks, None) => {

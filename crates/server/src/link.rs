@@ -18,7 +18,7 @@ use nigh_nbd::{Framing, Header};
 
 use self::outbox::{Batch, Held, Outbox, Sent};
 use crate::export::Export;
-use crate::patience::PATIENCE;
+use crate::patience::{PATIENCE, RATE_MIN};
 use crate::recording::{Asked, Recorder};
 use crate::stream::{SLICES_MAX, Stream};
 
@@ -26,7 +26,7 @@ use crate::stream::{SLICES_MAX, Stream};
 const BYTES_MAX: usize = 2 << 20;
 /// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
-/// A client that takes nothing for so long may have to leave if others need the memory of its replies.
+/// A client that is behind `RATE_MIN` for so long may have to leave if others need the memory of its replies.
 const SLOW: Duration = Duration::from_secs(1);
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
@@ -87,16 +87,26 @@ enum Wait {
     Long,
 }
 
-/// How a thread that writes gets on.
+/// How a thread that writes gets on. A client that takes less than `RATE_MIN` falls behind.
 struct Progress {
-    /// When the socket took something.
-    last: Instant,
-    full_since: Option<Instant>,
+    /// When the client is left, if it takes no more.
+    end: Instant,
 }
 
-impl Default for Progress {
-    fn default() -> Progress {
-        Progress { last: Instant::now(), full_since: None }
+impl Progress {
+    fn new(now: Instant) -> Progress {
+        Progress { end: now + PATIENCE }
+    }
+
+    /// The client took so many bytes.
+    fn add(&mut self, bytes: u64, now: Instant) {
+        let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / RATE_MIN);
+        self.end = (self.end + earned).min(now + PATIENCE);
+    }
+
+    /// How long it is behind that rate.
+    fn behind(&self, now: Instant) -> Duration {
+        PATIENCE.saturating_sub(self.end.saturating_duration_since(now))
     }
 }
 
@@ -231,7 +241,7 @@ impl Link {
     }
 
     fn send(self: &Arc<Self>, state: Held<'_>, wait: Wait, work: &mut Work) {
-        let mut progress = Progress::default();
+        let mut progress = Progress::new(Instant::now());
         self.outbox.send(state, || self.start_writer(), |batch| self.transmit(batch, wait, &mut progress, work));
     }
 
@@ -239,14 +249,17 @@ impl Link {
     fn transmit(&self, batch: &mut Batch, wait: Wait, progress: &mut Progress, work: &mut Work) -> Sent {
         let mut result = if batch.broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) };
         while result.is_ok() && !batch.replies.is_empty() {
-            result = self.write_some(batch, wait != Wait::No, work);
-            if result.is_ok() {
-                *progress = Progress::default();
-            }
+            result = self.write_some(batch, wait != Wait::No, work).and_then(|bytes| {
+                let now = Instant::now();
+                progress.add(bytes as u64, now);
+                // Then it is as good as full. Pipes have no limits.
+                let is_slow = progress.behind(now) > GLANCE && !batch.replies.is_empty() && !self.stream.is_deaf();
+                if is_slow { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
         }
         let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        let is_slow = full && progress.full_since.get_or_insert_with(Instant::now).elapsed() > SLOW;
-        let patient = progress.last.elapsed() < PATIENCE && !(is_slow && self.gives_way(&batch.replies));
+        let behind = progress.behind(Instant::now());
+        let patient = behind < PATIENCE && !(full && behind > SLOW && self.gives_way(&batch.replies));
         let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch.replies, work));
         if wait != Wait::No {
             // Others may wait for the frames that were written or copied.
@@ -308,8 +321,8 @@ impl Link {
         true
     }
 
-    /// Writes once.
-    fn write_some(&self, batch: &mut Batch, wait: bool, work: &mut Work) -> io::Result<()> {
+    /// Writes once; returns how many bytes.
+    fn write_some(&self, batch: &mut Batch, wait: bool, work: &mut Work) -> io::Result<usize> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(64);
         let (mut skip, mut bytes) = (batch.sent, 0);
         for reply in &batch.replies {
@@ -326,8 +339,9 @@ impl Link {
                 break;
             }
         }
-        let mut written = batch.sent + self.stream.write(&slices, wait)?;
+        let taken = self.stream.write(&slices, wait)?;
         drop(slices);
+        let mut written = batch.sent + taken;
         let mut now = None;
         while let Some(first) = batch.replies.front()
             && written >= first.len()
@@ -344,7 +358,7 @@ impl Link {
             self.dispose(reply, work);
         }
         batch.sent = written;
-        Ok(())
+        Ok(taken)
     }
 
     fn start_writer(self: &Arc<Self>) -> bool {
@@ -361,7 +375,7 @@ impl Link {
     /// The writer: writes what others could not without waiting.
     fn run_writer(self: Arc<Self>) {
         while let Some(state) = self.outbox.wait_for_turn() {
-            let (mut progress, mut work) = (Progress::default(), Work::default());
+            let (mut progress, mut work) = (Progress::new(Instant::now()), Work::default());
             self.outbox.go_on(state, |batch| self.transmit(batch, Wait::Long, &mut progress, &mut work));
             self.cache.dispatch(&mut work, None);
         }
@@ -419,9 +433,28 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_slowly_is_no_progress() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut progress = Progress::new(begin);
+        (1..30).for_each(|second| progress.add(1, at(second)));
+        assert!(progress.behind(at(29)) > Duration::from_secs(28));
+        assert_eq!(progress.behind(at(31)), PATIENCE);
+        // It is as patient as ever with who catches up.
+        progress.add(PATIENCE.as_secs() * RATE_MIN, at(29));
+        assert_eq!(progress.behind(at(29)), Duration::ZERO);
+        // Nobody is so far ahead that a longer silence is allowed.
+        progress.add(u64::MAX, at(30));
+        assert_eq!(progress.behind(at(60)), PATIENCE);
+        let mut progress = Progress::new(begin);
+        (1..1000).for_each(|second| progress.add(RATE_MIN, at(second)));
+        assert!(progress.behind(at(1000)) <= Duration::from_secs(1));
+    }
+
+    #[test]
     fn what_is_handed_over_when_the_writer_is_gone_is_dropped() {
-        // More than a socket holds.
-        const LONG: usize = 1 << 20;
+        // More than a socket holds, and than an export has for itself.
+        const LONG: usize = 3 << 20;
         let export = ExportSettings::new("disk", "memory:1M".parse().unwrap());
         let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
         let cache = server.host().cache();
@@ -467,6 +500,8 @@ mod tests {
         }
         push(long());
         push(first);
+        let taken = cache.heap().left();
+        assert!(taken < heap);
         std::thread::scope(|scope| {
             let held = gate.outbox.lock();
             scope.spawn(|| {
@@ -476,7 +511,7 @@ mod tests {
                 link.send_batch(&mut Vec::new(), &mut work);
                 cache.dispatch(&mut work, None);
             });
-            while cache.heap().left() == heap - LONG {
+            while cache.heap().left() == taken {
                 std::thread::yield_now();
             }
             push(second);

@@ -19,8 +19,11 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Bytes that are looked at first; if that does not suffice, four times as many, and so on.
 const STEP: u64 = 16 << 20;
 
+/// The most extents of a reply where memory is scarce, for each context.
+pub(crate) const EXTENTS_FEW: usize = 8192;
+
 /// The most extents of a reply, for each context.
-fn extents_most(request: &Request) -> usize {
+pub(crate) fn extents_most(request: &Request) -> usize {
     // Few devices have shorter holes.
     let extents = (request.length.min(BYTES_MAX) / 512 + 2).min(EXTENTS_MAX as u64) as usize;
     match request.command {
@@ -29,21 +32,27 @@ fn extents_most(request: &Request) -> usize {
     }
 }
 
-/// Memory that is taken for `reply`: of what is found out, and of the reply.
-pub(crate) fn memory(contexts: Contexts, request: &Request) -> usize {
-    let extents = extents_most(request);
+/// Memory that is taken for a `reply` of `most` extents for each context: of what is found out, and of the reply.
+pub(crate) fn memory(contexts: Contexts, most: usize) -> usize {
     let each = size_of::<Extent>();
     // The extents in the cache, and those of each context twice: in the reply with a header.
-    HEADERS + extents * each * (1 + 2 * contexts.iter().count())
+    HEADERS + most * each * (1 + 2 * contexts.iter().count())
 }
 
-/// The whole reply, without more memory than it needs.
-pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Contexts, request: &Request) -> Vec<u8> {
+/// The whole reply of `most` extents for each context, without more memory than it needs.
+pub(crate) fn reply(
+    cache: &Cache,
+    disk: &Disk,
+    framing: Framing,
+    contexts: Contexts,
+    request: &Request,
+    most: usize,
+) -> Vec<u8> {
     let Some(chunks) = framing.chunks() else {
         return framing.error(request.tag(), Errno::Inval).to_vec();
     };
     let one = matches!(request.command, Command::BlockStatus { one: true });
-    let (enough, most) = (if one { 1 } else { EXTENTS_MAX }, extents_most(request));
+    let enough = if one { 1 } else { most };
     let end = request.offset + request.length.min(BYTES_MAX);
     let mut lists: Vec<(Context, Vec<Extent>)> = contexts.iter().map(|context| (context, Vec::new())).collect();
     let asks_for_cache = contexts.iter().any(|context| context == Context::Cache);

@@ -1,6 +1,7 @@
 //! Clients that mean harm, or do it: what they cost the server, and the others.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,13 @@ use nigh_server::{ExportSettings, Listen, Server, Settings};
 
 const MIB: u64 = 1 << 20;
 
-fn start(memory: u64, targets: &[(&str, &str)]) -> Server {
+fn settings(memory: u64, targets: &[(&str, &str)]) -> Settings {
     let export = |&(name, target): &(&str, &str)| ExportSettings::new(name, target.parse().unwrap());
-    let policy = "lru".parse().unwrap();
-    Server::start(Settings::new(memory, policy, targets.iter().map(export).collect())).unwrap()
+    Settings::new(memory, "lru".parse().unwrap(), targets.iter().map(export).collect())
+}
+
+fn start(memory: u64, targets: &[(&str, &str)]) -> Server {
+    Server::start(settings(memory, targets)).unwrap()
 }
 
 fn socket(server: &Server) -> UnixStream {
@@ -24,7 +28,10 @@ fn socket(server: &Server) -> UnixStream {
 
 /// A client of `export` with simple replies, whose bytes are the test's own.
 fn simple(server: &Server, export: &str) -> UnixStream {
-    let mut stream = socket(server);
+    choose(socket(server), export)
+}
+
+fn choose<S: Read + Write>(mut stream: S, export: &str) -> S {
     stream.read_exact(&mut [0; 18]).unwrap();
     // Fixed newstyle without zeroes.
     let mut choice = 3_u32.to_be_bytes().to_vec();
@@ -40,6 +47,15 @@ fn simple(server: &Server, export: &str) -> UnixStream {
 fn header(command: u16, cookie: u64, offset: u64, length: u64) -> Vec<u8> {
     let header = RequestHeader { flags: 0, command, cookie, offset, length };
     header.encode(Framing::Simple).unwrap().to_vec()
+}
+
+/// Reads so much from the beginning of a disk.
+fn read(client: &mut (impl Read + Write), length: u64) {
+    client.write_all(&header(wire::command::READ, 7, 0, length)).unwrap();
+    let mut reply = [0; 16];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[4..8], [0; 4], "the read fails");
+    client.read_exact(&mut vec![0; length as usize]).unwrap();
 }
 
 /// Waits until no client is left. `check` is called meanwhile.
@@ -295,13 +311,92 @@ fn heap_16_a_long_read_finds_memory_beside_slow_readers_of_another_export() {
     std::thread::sleep(Duration::from_secs(2));
     let mut other = simple(&server, "other");
     other.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    for _ in 0..3 {
-        other.write_all(&header(wire::command::READ, 7, 0, LONG)).unwrap();
-        let mut reply = [0; 16];
-        other.read_exact(&mut reply).unwrap();
-        assert_eq!(reply[4..8], [0; 4], "the read fails");
-        other.read_exact(&mut vec![0; LONG as usize]).unwrap();
-    }
+    (0..3).for_each(|_| read(&mut other, LONG));
     drop(greedy);
     server.shut_down().unwrap();
+}
+
+/// A client of `export` with simple replies that asked for `length` bytes, and takes few of them, now and then.
+fn drip(server: &Server, export: &str, length: u64) -> TcpStream {
+    let Listen::Tcp(address) = server.listen(&Listen::Tcp("127.0.0.1:0".to_owned()), false).unwrap() else {
+        unreachable!("it listens there")
+    };
+    let address: std::net::SocketAddr = address.parse().unwrap();
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    // So that the server notices each few bytes that are taken.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    rustix::net::connect(&socket, &address).unwrap();
+    let mut client = choose(TcpStream::from(socket), export);
+    client.write_all(&header(wire::command::READ, 0, 0, length)).unwrap();
+    let mut takes = client.try_clone().unwrap();
+    std::thread::spawn(move || {
+        while takes.read(&mut [0; 256]).is_ok_and(|bytes| bytes > 0) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    client
+}
+
+/// A reader that drips is left, even if nobody needs the memory of its reply.
+#[test]
+fn heap_16_a_reader_that_drips_is_left() {
+    let server = start(64 * MIB, &[("disk", "memory:64M")]);
+    let begin = Instant::now();
+    let _drips = drip(&server, "disk", 32 * MIB);
+    // What the socket holds is taken at once. Then it has 30 s, and some more for what it takes.
+    while server.statistics().connections > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it takes as long as it likes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(begin.elapsed() > Duration::from_secs(29), "{:?}", begin.elapsed());
+    server.shut_down().unwrap();
+}
+
+/// A server whose exports do not respond for a while, all but `well`. Its end does not wait for them.
+fn start_hung(hung: &[&str]) -> Server {
+    let exports = hung.iter().map(|&name| (name, "delay:30s:memory:64M")).chain([("well", "memory:64M")]);
+    let exports: Vec<(&str, &str)> = exports.collect();
+    let mut settings = settings(256 * MIB, &exports);
+    settings.stop_within = Duration::from_millis(500);
+    Server::start(settings).unwrap()
+}
+
+/// Whatever memory exports have for replies that their devices do not give, others have some of their own.
+#[test]
+fn heap_16_hung_exports_leave_memory_to_others() {
+    let server = start_hung(&["one", "two", "three"]);
+    // As much as they get.
+    let mut hung = Vec::new();
+    for export in ["one", "two", "three"] {
+        for length in [32 * MIB, 2 * MIB, MIB, MIB, MIB, MIB / 2, MIB / 2, MIB / 2, MIB / 2] {
+            let mut client = simple(&server, export);
+            client.write_all(&header(wire::command::READ, 7, 0, length)).unwrap();
+            hung.push(client);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let begin = Instant::now();
+    let mut clients: Vec<UnixStream> = (0..4).map(|_| simple(&server, "well")).collect();
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            scope.spawn(|| (0..20).for_each(|_| read(client, MIB / 2)));
+        }
+    });
+    let mut client = Client::connect(socket(&server), "well", &["base:allocation", "x-nigh:cache"]).unwrap();
+    assert_eq!(client.block_status(0, 64 * MIB).unwrap().len(), 2);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
+
+/// Who leaves gives the memory of its reply back, whenever its device responds.
+#[test]
+fn heap_16_whoever_left_a_hung_export_has_no_memory() {
+    let server = start_hung(&["hung"]);
+    let mut hung = simple(&server, "hung");
+    hung.write_all(&header(wire::command::READ, 7, 0, 32 * MIB)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(hung);
+    let mut client = simple(&server, "well");
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    read(&mut client, 32 * MIB);
 }
