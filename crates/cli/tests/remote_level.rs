@@ -591,6 +591,28 @@ fn what_a_level_server_does_can_be_seen() {
     server.end();
 }
 
+/// Connections that say nothing take no place of clients, however many there are.
+#[test]
+fn silent_connections_do_not_keep_clients_from_a_level() {
+    let folder = Folder::new();
+    image(&folder);
+    let level = Level::start("tcp:127.0.0.1:0");
+    // As many as `--connections` allows, and more.
+    let address = level.address.strip_prefix("tcp:").unwrap();
+    let silent: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let begin = Instant::now();
+    let server = serve(&folder, &level.address);
+    let mut client = connect(&server);
+    until("connecting", || level_status(&folder)["off"] == false);
+    // Sooner than silent connections are closed anyway.
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    read_all(&mut client, 0);
+    until("storing", || count(&folder, "stores") > 0);
+    assert_eq!(level.logged("say nothing").len(), 1);
+    drop(silent);
+    server.end();
+}
+
 /// What it does is not part of what it logs.
 #[test]
 fn a_level_listens_whatever_it_logs() {

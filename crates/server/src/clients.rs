@@ -1,7 +1,7 @@
 //! What the threads of a server share: its exports, and the clients there are.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::controllers::Controllers;
 use crate::error::{ChangeError, Refused};
 use crate::export::Export;
 use crate::listen::Listen;
-use crate::newcomers::{self, CONNECTIONS_EXTRA, Newcomer, Peer};
+use crate::newcomers::{self, CONNECTIONS_EXTRA, Fruitless, Newcomer, Peer, Place};
 use crate::pending::Opening;
 use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
@@ -23,10 +23,6 @@ use crate::uri::uri;
 
 /// How long those have who cannot be told to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
-
-/// How long a new connection waits for each one that left without having chosen an export, and for how many at most.
-const FRUITLESS: Duration = Duration::from_millis(1);
-const FRUITLESS_MOST: u32 = 10;
 
 /// How long a new connection waits for the end of others that are being closed.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -53,8 +49,7 @@ pub(crate) struct Common {
     refusals: Refusals,
     /// Newcomers that were closed for other connections.
     displaced: Refusals,
-    /// Newcomers that left since the last pause.
-    fruitless: AtomicU32,
+    fruitless: Fruitless,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) controllers: Arc<Controllers>,
     /// Exports that are being opened.
@@ -108,7 +103,7 @@ impl Common {
             accepted: AtomicU64::new(0),
             refusals: Refusals::default(),
             displaced: Refusals::default(),
-            fruitless: AtomicU32::new(0),
+            fruitless: Fruitless::default(),
             recorder: Arc::default(),
             controllers: Arc::default(),
             opening: Opening::default(),
@@ -194,31 +189,28 @@ impl Common {
         if peer.is_some() {
             clients = self.wait_for_closing(clients);
         }
-        let stay = clients.values().filter(|client| !client.stream.is_abandoned()).count();
-        let too_many = clients.len() >= most.saturating_add(CONNECTIONS_EXTRA);
-        let is_full = too_many || stay >= most;
-        let newcomers = clients.iter().filter_map(|(id, client)| Some((*id, client.newcomer?)));
-        let displaced = match peer {
-            None => None,
-            Some(_) if too_many => None,
-            Some(_) if is_full => newcomers::dawdler(newcomers, now),
-            Some(peer) => newcomers::victim(newcomers, peer, most),
-        };
-        if let Some(other) = displaced.and_then(|id| clients.get_mut(&id)) {
-            other.newcomer = None;
-            other.stream.abandon();
-        } else if is_full {
-            drop(clients);
-            if let Some(refused) = self.refusals.add(now) {
-                tracing::warn!(most, refused, "connections are refused: there are as many as allowed");
+        let others = clients.iter().map(|(id, client)| (*id, client.stream.is_abandoned(), client.newcomer));
+        let place = newcomers::place(others, peer, most, now);
+        match place {
+            Place::Free => {}
+            Place::Of(other) => {
+                let other = clients.get_mut(&other).expect("it is there");
+                other.newcomer = None;
+                other.stream.abandon();
             }
-            return None;
+            Place::None => {
+                drop(clients);
+                if let Some(refused) = self.refusals.add(now) {
+                    tracing::warn!(most, refused, "connections are refused: there are as many as allowed");
+                }
+                return None;
+            }
         }
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
         let newcomer = peer.map(|peer| Newcomer { peer, since: now });
         clients.insert(id, Client { stream, newcomer, export: None, names: Vec::new() });
         drop(clients);
-        if displaced.is_some()
+        if place != Place::Free
             && let Some(closed) = self.displaced.add(now)
         {
             tracing::warn!(closed, "connections that choose no export are closed for others");
@@ -268,15 +260,14 @@ impl Common {
     pub(crate) fn forget(&self, id: u64) {
         let client = lock(&self.clients).remove(&id);
         if client.is_some_and(|client| client.newcomer.is_some()) {
-            self.fruitless.fetch_add(1, Ordering::Relaxed);
+            self.fruitless.add();
         }
         self.left.notify_all();
     }
 
-    /// How long the next connection waits, because others came and went without having chosen an export: who sends garbage
-    /// again and again has the server do that only, otherwise.
+    /// How long the next connection waits.
     pub(crate) fn pause(&self) -> Duration {
-        FRUITLESS * self.fruitless.swap(0, Ordering::Relaxed).min(FRUITLESS_MOST)
+        self.fruitless.pause()
     }
 
     /// Takes no more requests of the clients that are `chosen`, also of what they sent.

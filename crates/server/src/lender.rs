@@ -32,6 +32,7 @@ use crate::descriptors;
 use crate::error::StartError;
 use crate::http::{Desk, Form, Report};
 use crate::listen::{Listen, Listener};
+use crate::newcomers::{self, Fruitless, Newcomer, Peer, Place};
 use crate::refusals::Refusals;
 use crate::settings::{MetricsSettings, SocketSettings};
 use crate::stream::Stream;
@@ -60,7 +61,7 @@ pub struct LenderSettings {
     pub limits: Limits,
     /// With this, blocks that memory has no room for are in a file.
     pub file: Option<LenderFileSettings>,
-    /// Connections at a time; more are closed at once.
+    /// Connections at a time. A part of them may be of clients that have not greeted; beyond that, the oldest of those are closed.
     pub connections_max: usize,
     /// With this, connections are encrypted, and the name of a client is that of its certificate.
     pub tls: Option<TlsSettings>,
@@ -97,6 +98,9 @@ struct Common {
     sent_bytes: AtomicU64,
     /// Connections beyond `connections_max`.
     crowded: Refusals,
+    /// Newcomers that were closed for other connections.
+    displaced: Refusals,
+    fruitless: Fruitless,
     /// Connections that did not become those of a client: without an acceptable certificate, or of another program.
     strangers: Refusals,
     /// Connections whose name another one has.
@@ -108,6 +112,8 @@ struct Common {
 struct Guest {
     stream: Arc<Stream>,
     peer: SocketAddr,
+    /// Until it greets.
+    newcomer: Option<Newcomer>,
     /// Its names, once it has one: of the client, and of its namespaces.
     name: String,
     namespaces: Vec<String>,
@@ -152,6 +158,8 @@ impl Lender {
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             crowded: Refusals::default(),
+            displaced: Refusals::default(),
+            fruitless: Fruitless::default(),
             strangers: Refusals::default(),
             taken: Refusals::default(),
             controllers: Arc::default(),
@@ -170,7 +178,7 @@ impl Lender {
                 Form::Prometheus => common.statistics().prometheus(),
                 Form::Json => common.statistics().json(),
             });
-            lender.accept(Listener::Tcp(listener), "metrics", move |_, socket| desk.attend(&report, socket))?;
+            lender.accept(Listener::Tcp(listener), "metrics", move |_, socket, _| desk.attend(&report, socket))?;
         }
         Ok(lender)
     }
@@ -198,7 +206,7 @@ impl Lender {
     /// Takes the commands `status` and `reload` on a Unix socket that is its owner's alone.
     pub fn control(&self, path: &Path) -> Result<(), StartError> {
         let listener = Listener::bind(&Listen::Unix(path.to_owned()), false, &SocketSettings::default())?;
-        self.accept(listener, "control", |common, socket| {
+        self.accept(listener, "control", |common, socket, _| {
             let at = common.clone();
             control::attend_with(&common.controllers, socket, move |_, line| at.answer(line));
         })
@@ -252,12 +260,12 @@ impl Lender {
         &self,
         listener: Listener,
         name: &str,
-        client: impl Fn(&Arc<Common>, OwnedFd) + Send + 'static,
+        client: impl Fn(&Arc<Common>, OwnedFd, Peer) + Send + 'static,
     ) -> Result<(), StartError> {
         let listener = Arc::new(listener);
         lock(&self.listeners).push(listener.clone());
         let common = self.common.clone();
-        let accept = move || listener.accept_all(&common.stopping, |socket, _| client(&common, socket));
+        let accept = move || listener.accept_all(&common.stopping, |socket, peer| client(&common, socket, peer));
         Builder::new().name(name.to_owned()).spawn(accept)?;
         Ok(())
     }
@@ -271,7 +279,8 @@ impl Drop for Lender {
 
 impl Common {
     /// Serves a connection on a thread of its own.
-    fn let_in(self: &Arc<Common>, socket: OwnedFd) {
+    fn let_in(self: &Arc<Common>, socket: OwnedFd, from: Peer) {
+        std::thread::sleep(self.fruitless.pause());
         let socket = TcpStream::from(socket);
         // Fails if the client is gone already.
         let Ok(peer) = socket.peer_addr() else { return };
@@ -284,23 +293,39 @@ impl Common {
         }
         let number = self.accepted.fetch_add(1, Ordering::Relaxed);
         let stream = Arc::new(Stream::socket(socket.into()));
+        let (most, now) = (self.connections_max, Instant::now());
         let mut guests = lock(&self.guests);
-        if guests.len() >= self.connections_max {
-            drop(guests);
-            if let Some(refused) = self.crowded.add(Instant::now()) {
-                let most = self.connections_max;
-                tracing::warn!(%peer, refused, "rejected: there are {most} connections, as many as --connections allows");
+        let others = guests.iter().map(|(number, guest)| (*number, guest.stream.is_abandoned(), guest.newcomer));
+        match newcomers::place(others, Some(from), most, now) {
+            Place::Free => {}
+            Place::Of(other) => {
+                let other = guests.get_mut(&other).expect("it is there");
+                other.newcomer = None;
+                other.stream.abandon();
+                if let Some(closed) = self.displaced.add(now) {
+                    tracing::warn!(closed, "connections that say nothing are closed for others");
+                }
             }
-            return;
+            Place::None => {
+                drop(guests);
+                if let Some(refused) = self.crowded.add(now) {
+                    tracing::warn!(%peer, refused, "rejected: there are {most} connections, as many as --connections allows");
+                }
+                return;
+            }
         }
-        let guest = Guest { stream: stream.clone(), peer, name: String::new(), namespaces: Vec::new() };
+        let newcomer = Some(Newcomer { peer: from, since: now });
+        let guest = Guest { stream: stream.clone(), peer, newcomer, name: String::new(), namespaces: Vec::new() };
         guests.insert(number, guest);
         drop(guests);
         let common = self.clone();
         let serve = move || {
             connection::serve(&common, number, &stream, peer);
             stream.shut_down();
-            lock(&common.guests).remove(&number);
+            let guest = lock(&common.guests).remove(&number);
+            if guest.is_some_and(|guest| guest.newcomer.is_some()) {
+                common.fruitless.add();
+            }
             // Usually those of this client.
             while lock(&common.store).free_some() {}
         };
@@ -342,7 +367,10 @@ impl Common {
 
     fn statistics(&self) -> LenderStatistics {
         let block = u64::from(self.limits.block_bytes);
-        let refused = [&self.crowded, &self.strangers, &self.taken].map(|refusals| refusals.count()).iter().sum();
+        let refused = [&self.crowded, &self.displaced, &self.strangers, &self.taken]
+            .map(|refusals| refusals.count())
+            .iter()
+            .sum();
         let connections = lock(&self.guests).len() as u64;
         let store = lock(&self.store);
         let client = |ClientState { name, connections, blocks, counts }: ClientState<'_>| LenderClient {

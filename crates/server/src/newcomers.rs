@@ -1,14 +1,19 @@
-//! Connections that have chosen no export yet: how many there may be, and which one is closed for another.
+//! Connections that have chosen no export yet, or have not greeted the server of a level: how many there may be, and which one is
+//! closed for another.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Connections beyond `Settings::connections_max` while others are being closed for them.
+/// Connections beyond as many as allowed while others are being closed for them.
 pub(crate) const CONNECTIONS_EXTRA: usize = 64;
 /// A newcomer that is older is closed for another connection, if there are as many as allowed.
 const DAWDLES: Duration = Duration::from_secs(5);
 /// Below this, connections may all be newcomers.
 const FEW: usize = 32;
+/// How long a new connection waits for each newcomer that left, and for how many at most.
+const FRUITLESS: Duration = Duration::from_millis(1);
+const FRUITLESS_MOST: u32 = 10;
 
 /// Who connections are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +34,63 @@ impl Peer {
     }
 }
 
-/// A connection that has chosen no export yet.
+/// A connection that has chosen no export yet, or has not greeted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newcomer {
     pub(crate) peer: Peer,
     pub(crate) since: Instant,
+}
+
+/// Where a new connection has its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Beside the others.
+    Free,
+    /// That of this newcomer, which is closed.
+    Of(u64),
+    /// There is none: it is refused.
+    None,
+}
+
+/// Where a connection has its place beside `others`: their numbers, whether they are being closed, and which are newcomers. One that was
+/// accepted from `peer` may take the place of a newcomer.
+pub(crate) fn place(
+    others: impl Iterator<Item = (u64, bool, Option<Newcomer>)> + Clone,
+    peer: Option<Peer>,
+    connections_max: usize,
+    now: Instant,
+) -> Place {
+    let stay = others.clone().filter(|(_, is_closing, _)| !is_closing).count();
+    let too_many = others.clone().count() >= connections_max.saturating_add(CONNECTIONS_EXTRA);
+    let is_full = too_many || stay >= connections_max;
+    let newcomers = others.filter_map(|(id, _, newcomer)| Some((id, newcomer?)));
+    let displaced = match peer {
+        None => None,
+        Some(_) if too_many => None,
+        Some(_) if is_full => dawdler(newcomers, now),
+        Some(peer) => victim(newcomers, peer, connections_max),
+    };
+    match displaced {
+        Some(id) => Place::Of(id),
+        None if is_full => Place::None,
+        None => Place::Free,
+    }
+}
+
+/// Newcomers that left since the last pause.
+#[derive(Default)]
+pub(crate) struct Fruitless(AtomicU32);
+
+impl Fruitless {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How long the next connection waits, because others came and went without having become more than newcomers: who sends garbage
+    /// again and again has the server do that only, otherwise.
+    pub(crate) fn pause(&self) -> Duration {
+        FRUITLESS * self.0.swap(0, Ordering::Relaxed).min(FRUITLESS_MOST)
+    }
 }
 
 /// How many newcomers there may be among so many connections.
@@ -43,11 +100,7 @@ fn limit(connections_max: usize) -> usize {
 
 /// Which of `newcomers`, by number, is closed for another one of `peer`; none if there is room. A peer has at most half of
 /// the places. Beyond all places, whoever has most loses one, so that nobody else is kept out.
-pub(crate) fn victim(
-    newcomers: impl Iterator<Item = (u64, Newcomer)> + Clone,
-    peer: Peer,
-    connections_max: usize,
-) -> Option<u64> {
+fn victim(newcomers: impl Iterator<Item = (u64, Newcomer)> + Clone, peer: Peer, connections_max: usize) -> Option<u64> {
     let most = limit(connections_max);
     let of = |peer| newcomers.clone().filter(move |(_, newcomer)| newcomer.peer == peer);
     let most_of_peer = if most <= FEW { most } else { most / 2 };
@@ -62,7 +115,7 @@ pub(crate) fn victim(
 }
 
 /// Which of `newcomers`, by number, is closed for a connection beyond those that may be: one that takes long to choose.
-pub(crate) fn dawdler(newcomers: impl Iterator<Item = (u64, Newcomer)>, now: Instant) -> Option<u64> {
+fn dawdler(newcomers: impl Iterator<Item = (u64, Newcomer)>, now: Instant) -> Option<u64> {
     oldest(newcomers.filter(|(_, newcomer)| now.saturating_duration_since(newcomer.since) >= DAWDLES))
 }
 

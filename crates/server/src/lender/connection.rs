@@ -60,6 +60,8 @@ pub(super) fn serve(common: &Arc<Common>, number: u64, stream: &Arc<Stream>, pee
     let mut input = Input::new();
     let (connection, name) = match greet(common, stream, &mut input) {
         Ok(greeted) => greeted,
+        // It was closed for another one, and counted.
+        Err(_) if stream.is_abandoned() => return,
         Err(error) => {
             if let Some(refused) = common.strangers.add(Instant::now()) {
                 tracing::warn!(%peer, refused, "rejected: {error}");
@@ -68,6 +70,7 @@ pub(super) fn serve(common: &Arc<Common>, number: u64, stream: &Arc<Stream>, pee
         }
     };
     if let Some(guest) = lock(&common.guests).get_mut(&number) {
+        guest.newcomer = None;
         guest.name.clone_from(&name);
     }
     let fetching = Fetching::new(common, stream);
