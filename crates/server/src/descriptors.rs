@@ -7,7 +7,7 @@ use crate::controllers::WAITING_MAX;
 use crate::newcomers::CONNECTIONS_EXTRA;
 
 /// Listeners, clients for control and statistics, the driver, recordings, certificates that are read again, and files that are open for a moment.
-const OWN: usize = 88 + WAITING_MAX;
+const OWN: usize = 112 + WAITING_MAX;
 /// The socket of a connection, and what wakes it if its export has a rate.
 const OF_CONNECTION: usize = 2;
 

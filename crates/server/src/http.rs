@@ -1,12 +1,14 @@
 //! The smallest HTTP server that Prometheus and curl can read statistics from.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use nigh_host::front::lock;
 use subtle::ConstantTimeEq;
 
 use crate::error::StartError;
@@ -18,8 +20,10 @@ const REQUEST_MAX: usize = 4096;
 const TOKEN_MAX: usize = 1024;
 /// How long a client may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Clients that are answered by threads of their own. If there are more, the next ones wait for each other.
-const THREADS_MAX: usize = 8;
+/// Clients that are answered at the same time, by threads of their own. For another one, the oldest is closed.
+const CLIENTS_MAX: usize = 8;
+/// Threads, with those whose clients were closed: for a moment, unless many come at once.
+const THREADS_MAX: usize = 32;
 
 impl MetricsSettings {
     /// Listens; returns where, too.
@@ -54,34 +58,44 @@ pub(crate) enum Form {
 /// Statistics at the moment.
 pub(crate) type Report = Arc<dyn Fn(Form) -> String + Send + Sync>;
 
-/// Answers clients, each of which asks once for `/metrics`, in Prometheus' text format, or `/json`. Its contents are shared
-/// with the threads that answer.
-pub(crate) struct Desk(Arc<Option<String>>);
+/// Answers clients, each of which asks once for `/metrics`, in Prometheus' text format, or `/json`.
+pub(crate) struct Desk {
+    token: Arc<Option<String>>,
+    /// The oldest first; a thread has each until it ends.
+    clients: Mutex<VecDeque<Weak<TcpStream>>>,
+}
 
 impl Desk {
     /// Answers only those that send this token, if there is one.
     pub(crate) fn new(token: Option<String>) -> Desk {
-        Desk(Arc::new(token))
+        Desk { token: Arc::new(token), clients: Mutex::default() }
     }
 
-    /// Answers a client, so that the next ones need not wait for it.
+    /// Has a thread answer a client: the next ones do not wait for it.
     pub(crate) fn attend(&self, report: &Report, socket: OwnedFd) {
         let stream = Arc::new(TcpStream::from(socket));
-        if Arc::strong_count(&self.0) <= THREADS_MAX {
-            let (report, stream, token) = (report.clone(), stream.clone(), self.0.clone());
-            let run = move || answer(&stream, token.as_deref(), &report);
-            match Builder::new().name("statistics".into()).spawn(run) {
-                Ok(_) => return,
-                Err(error) => tracing::warn!(%error, "no thread to answer a request for statistics"),
-            }
+        let mut clients = lock(&self.clients);
+        clients.retain(|client| client.strong_count() > 0);
+        if clients.len() >= THREADS_MAX {
+            return;
         }
-        answer(&stream, self.0.as_deref(), report);
-    }
-}
-
-fn answer(stream: &TcpStream, token: Option<&str>, report: &Report) {
-    if let Err(error) = exchange(stream, token, report) {
-        tracing::debug!(%error, "statistics could not be sent");
+        clients.push_back(Arc::downgrade(&stream));
+        // Those before it are closed already.
+        let excess = clients.len().checked_sub(CLIENTS_MAX + 1);
+        if let Some(oldest) = excess.and_then(|at| clients[at].upgrade()) {
+            // Fails if it left.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        drop(clients);
+        let (report, token) = (report.clone(), self.token.clone());
+        let answer = move || {
+            if let Err(error) = exchange(&stream, token.as_deref(), &report) {
+                tracing::debug!(%error, "statistics could not be sent");
+            }
+        };
+        if let Err(error) = Builder::new().name("statistics".into()).spawn(answer) {
+            tracing::warn!(%error, "no thread to answer a request for statistics");
+        }
     }
 }
 
