@@ -212,7 +212,8 @@ impl Detector {
             return None;
         }
         let group = choose(std::iter::once(seen), self.profile.fit, limit, None)?;
-        self.protected = self.released.take().map(|released| Protected { calm_s: 0.0, again: released.again + 1, ..released });
+        self.protected =
+            self.released.take().map(|released| Protected { calm_s: 0.0, again: released.again + 1, ..released });
         self.state = State::Protection;
         Some(group)
     }

@@ -116,7 +116,9 @@ impl Procfs {
             2..=THREADS_MOST => {
                 let tasks = std::fs::read_dir(self.root.join(format!("{pid}/task"))).ok()?.flatten();
                 // A thread that ended meanwhile is not counted.
-                tasks.filter_map(|task| waited_ns(read_into(&mut self.text, &task.path().join("schedstat")).ok()?)).reduce(u64::saturating_add)
+                tasks
+                    .filter_map(|task| waited_ns(read_into(&mut self.text, &task.path().join("schedstat")).ok()?))
+                    .reduce(u64::saturating_add)
             }
             _ => None,
         }

@@ -129,7 +129,8 @@ impl Sampler {
             let Some(member) = self.members.get_mut(&group) else { continue };
             let span_s = member.at.map(|at| now.saturating_sub(at).as_secs_f64());
             let born_after_ticks = ((uptime_s - span_s.unwrap_or(0.0)) * self.ticks_per_second as f64) as u64;
-            let Read { faults, user_ticks, waiting_s } = member.read(now, procfs, &tree.processes(&group), born_after_ticks);
+            let Read { faults, user_ticks, waiting_s } =
+                member.read(now, procfs, &tree.processes(&group), born_after_ticks);
             let faults = if faults > 0 { member.among_refaults(faults, tree.refaults(&group)) } else { 0 };
             // A group without processes no longer competes.
             if !member.processes.is_empty() {

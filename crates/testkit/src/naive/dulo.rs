@@ -171,8 +171,7 @@ impl Sections {
             }
         }
         sequences.retain(|sequence| sequence.iter().any(|block| bank.contains(block)));
-        let fresh: Vec<(u64, (u64, u64))> =
-            bank.iter().map(|&block| (block, (0, before(block)))).collect();
+        let fresh: Vec<(u64, (u64, u64))> = bank.iter().map(|&block| (block, (0, before(block)))).collect();
         if let Some(recent) = &mut self.recent {
             recent.extend(fresh);
         }
