@@ -21,8 +21,9 @@ use crate::tree::{Scope, Tree, Version};
 pub const FREEZE_MOST: Duration = Duration::from_secs(3);
 
 /// The interval at which the tree of groups is scanned again while there is something to watch: about as often as each
-/// group at rest is read, and as costly.
+/// group at rest is read, and as costly. It begins short and doubles, because whatever woke the guard may just be starting.
 const WALK_EVERY: Duration = Duration::from_secs(10);
+const WALK_FIRST: Duration = Duration::from_secs(1);
 /// The time between two ticks, except while several groups fault much.
 const TICK: Duration = Duration::from_secs(1);
 /// The number of quiet ticks after which the guard sleeps.
@@ -90,6 +91,7 @@ pub struct Guard {
     memory_total: u64,
     sampler: Sampler,
     walked_at: Option<Duration>,
+    walk_every: Duration,
     scopes: Vec<Scope>,
     watched: HashMap<Group, Watched>,
     faults: Option<(Duration, MachineFaults)>,
@@ -161,6 +163,7 @@ impl Guard {
             memory_total,
             sampler: Sampler::new(),
             walked_at: None,
+            walk_every: WALK_FIRST,
             scopes: Vec::new(),
             watched: HashMap::new(),
             faults: None,
@@ -224,7 +227,9 @@ impl Guard {
             return Ok(if sleeps { Next::Sleep } else { Next::Tick(TICK) });
         }
         self.quiet = 0;
-        if self.walked_at.is_none_or(|at| now.saturating_sub(at) >= WALK_EVERY) {
+        if self.walked_at.is_none_or(|at| now.saturating_sub(at) >= self.walk_every) {
+            let is_first = self.walked_at.is_none();
+            self.walk_every = if is_first { WALK_FIRST } else { (self.walk_every * 2).min(WALK_EVERY) };
             self.walk(now)?;
         }
         let measured: Vec<Group> = self.watched.values().filter_map(|it| it.detector.protected()).cloned().collect();

@@ -250,3 +250,15 @@ fn groups_are_read_more_often_while_several_fault_much() {
         assert_eq!(nexts, [often, second, often, second].map(Next::Tick));
     }
 }
+
+#[test]
+fn who_starts_right_after_the_guard_was_woken_is_seen_soon() {
+    let mut machine = Machine::new(Version::V2);
+    machine.group("box", Some(256 * MIB));
+    machine.process(10, "box/gz", 149, 61);
+    let mut guard = machine.guard(settings());
+    machine.tick(&mut guard, &[(10, 333)]).unwrap();
+    machine.process(11, "box/vx", 96, 20);
+    machine.thrash(&mut guard, 4);
+    assert_eq!(machine.protected(&guard).as_deref(), Some("box/vx"));
+}
