@@ -167,11 +167,11 @@ fn medians(together: &Together, modes: &[Mode], runs: &[Vec<Outcome>]) {
         (0..count).for_each(|at| print!("{:>7.1}", of(runs, |run| run.seconds[at])));
         (0..count).for_each(|at| print!("{:>7.1}", of(runs, |run| run.cpu_s[at])));
         let (total_s, worked) = (of(runs, Outcome::total_s), of(runs, work));
-        println!(
-            " {total_s:>7.1} {worked:>11.0} {:>5.1}x  {:+.0} %",
-            worked / base_work.max(1.0),
-            100.0 * (total_s / base_s - 1.0)
-        );
+        print!(" {total_s:>7.1} {worked:>11.0}");
+        match base.is_empty() {
+            true => println!(),
+            false => println!(" {:>5.1}x  {:+.0} %", worked / base_work.max(1.0), 100.0 * (total_s / base_s - 1.0)),
+        }
     }
 }
 
@@ -189,9 +189,10 @@ fn totals(modes: &[Mode], runs: &[Vec<Outcome>]) {
         let (least, most) = seconds.fold((f64::MAX, f64::MIN), |(least, most), one| (one.min(least), one.max(most)));
         let middle = of(own, Outcome::total_s);
         let rounds = own.iter().zip(unprotected(modes, runs));
-        let worst = rounds.map(|(run, base)| run.total_s() / base.total_s()).fold(f64::MIN, f64::max);
+        let worst = rounds.map(|(run, base)| run.total_s() / base.total_s()).reduce(f64::max);
+        let worst = worst.map_or_else(|| "-".to_owned(), |worst| format!("{worst:.2}"));
         println!(
-            "  {:15} {least:>7.1} {middle:>7.1} {most:>7.1} {:>11.2} {:>12.2} {worst:>21.2}",
+            "  {:15} {least:>7.1} {middle:>7.1} {most:>7.1} {:>11.2} {:>12.2} {worst:>21}",
             mode.name(),
             most / middle,
             middle / ideal_s

@@ -167,10 +167,12 @@ impl Detector {
                 if let Some(group) = self.grant_again(sample, limit) {
                     return Some(Action::Protect(group));
                 }
-                let fit = match () {
-                    () if self.low >= self.profile.agree => self.profile.fit,
-                    () if self.small >= self.profile.agree => self.profile.small,
-                    () => return None,
+                let fit = if self.low >= self.profile.agree {
+                    self.profile.fit
+                } else if self.small >= self.profile.agree {
+                    self.profile.small
+                } else {
+                    return None;
                 };
                 let Some(group) = self.choose(sample, fit, limit) else {
                     self.low = 0;

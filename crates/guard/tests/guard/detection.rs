@@ -362,15 +362,16 @@ fn a_released_group_that_no_longer_fits_or_was_refused_is_not_protected_again() 
 
 /// Samples of up to four groups that come and go.
 fn any_sample() -> impl Strategy<Value = Sample> {
-    let group = (0..4usize, prop_oneof![0..3u64, 5..20u64, 100..900u64], 0..200u64, 0.0..1.0f64, any::<bool>());
+    let group =
+        (0..4usize, prop_oneof![0..3u64, 5..20u64, 100..900u64], 0..200u64, 0.0..1.0f64, 0.0..1.0f64, any::<bool>());
     let groups = prop::collection::vec(group, 0..4);
     (groups, 0.0..1.0f64, 0.0..1.0f64, 0.5..2.5f64).prop_map(|(groups, machine_cpu, io_full, elapsed_s)| {
         let mut seen: Vec<GroupSample> = Vec::new();
-        for (number, faults, swapped_mib, user_s, eligible) in groups {
+        for (number, faults, swapped_mib, user_s, waiting_s, eligible) in groups {
             let group = Group::from(["a", "b", "c", "d"][number]);
             if seen.iter().all(|other| other.group != group) {
                 let (resident, swapped) = (50 * MIB, swapped_mib * MIB);
-                seen.push(GroupSample { group, faults, user_s, waiting_s: 0.0, resident, swapped, eligible });
+                seen.push(GroupSample { group, faults, user_s, waiting_s, resident, swapped, eligible });
             }
         }
         Sample { elapsed_s, machine_cpu, io_full, groups: seen }
