@@ -12,7 +12,8 @@ fn shared(limit: u32) -> u64 {
     u64::from(limit) + u64::from(limit).div_ceil(LENT)
 }
 
-/// The most that so many volumes together may use of a resource of which one may use `limit`.
+/// The most that so many volumes together may use of a resource of which one may use `limit`. Each has one at least, however small
+/// the limit is.
 pub(crate) fn most(limit: u32, volumes: usize) -> u64 {
     shared(limit) + u64::from(limit / OWN).max(1) * volumes as u64
 }
