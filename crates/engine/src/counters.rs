@@ -107,6 +107,8 @@ LevelCounters: u64 {
     written_bytes,
     /// Operations that its device failed.
     faults,
+    /// Times that its device took too long for an operation.
+    late,
 }
 }
 

@@ -104,6 +104,7 @@ impl Engine {
     /// The next operation for a device, if a port has one and its depth allows it.
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
         self.fetch_predicted(now);
+        self.pass_late_levels(now);
         self.write_back(now);
         self.go_on_storing(now);
         let most = u64::from(self.config.limits.operation_bytes >> self.shift);
@@ -163,7 +164,7 @@ impl Engine {
                 };
                 (volume, blocks, action)
             }
-            Record::Fetch(_) | Record::Store(_) | Record::Carry(_) => unreachable!("a level's"),
+            Record::Fetch(_) | Record::Store(_) | Record::Carry(_) | Record::Late { .. } => unreachable!("a level's"),
         };
         let bytes = if blocks.is_empty() { 0..0 } else { self.home(volume, blocks).1 };
         let length = bytes.end - bytes.start;
@@ -211,6 +212,7 @@ impl Engine {
         let seeds = seeds.into_iter().map(|seed| seed ^ secret).collect::<Vec<u64>>();
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
+        self.levels[level].at_device.push_back((id, now));
         let is_shared = self.unified && self.levels[level].level.config.shared;
         let ages_us = if is_shared { keys.into_iter().map(|key| self.age_us(key, now)).collect() } else { Vec::new() };
         Operation { leaves, ages_us, volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }
@@ -246,6 +248,9 @@ impl Engine {
         if let Some(volume) = record.volume() {
             self.volume(volume).unlockable = true;
         }
+        if let Some(level) = record.level() {
+            self.levels[level].at_device.retain(|&(of, _)| of != id);
+        }
         match record {
             record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
             Record::Fetch(fetch) => {
@@ -254,6 +259,7 @@ impl Engine {
             }
             Record::Store(store) => self.complete_store(store, &sums, result),
             Record::Carry(carry) => self.complete_carry(carry, &sums, result, now),
+            Record::Late { level, frames } => self.complete_late(level, &frames, result),
             record => self.complete_home(port, record, result, now),
         }
         self.make_ready(port);
@@ -308,7 +314,7 @@ impl Engine {
                     self.drained(volume, now);
                 }
             }
-            Record::Fetch(_) | Record::Store(_) | Record::Carry(_) => unreachable!("a level's"),
+            Record::Fetch(_) | Record::Store(_) | Record::Carry(_) | Record::Late { .. } => unreachable!("a level's"),
         }
     }
 
@@ -350,6 +356,17 @@ impl Engine {
     /// The load of `frame` is over. Returns the requests that wait for it, unless the block was overwritten or dropped
     /// meanwhile.
     pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool) -> Option<LoadWaiters> {
+        let waiters = self.take_load(key, frame, failed);
+        if self.current(key) == Some(frame) {
+            return Some(waiters);
+        }
+        assert!(waiters.is_empty());
+        self.retire(frame);
+        None
+    }
+
+    /// As `end_load`, whatever became of the block. What becomes of `frame` is up to the caller.
+    pub(crate) fn take_load(&mut self, key: Key, frame: u32, failed: bool) -> LoadWaiters {
         let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
         let ahead = u32::from(load.reading != Reading::Demand);
         self.prefetching -= ahead;
@@ -359,12 +376,7 @@ impl Engine {
         if let Reading::Predicted(tenant) = load.reading {
             self.predicted_loaded(tenant, key.volume(), failed);
         }
-        if self.current(key) == Some(frame) {
-            return Some(load.waiters);
-        }
-        assert!(load.waiters.is_empty());
-        self.retire(frame);
-        None
+        load.waiters
     }
 
     pub(crate) fn complete_load(&mut self, key: Key, frame: u32, now: u64) {

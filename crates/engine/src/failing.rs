@@ -1,6 +1,6 @@
 //! Blocks that a device fails to write. They wait for the next attempt, and other blocks of the volume are written as ever.
-//! After `WriteBack::patience_us`, the volume *fails*: writes to such blocks fail, and if no write succeeds, so do all that
-//! find no room. Other requests get other room than these blocks occupy.
+//! After `WriteBack::patience_us`, the volume *fails*: writes to such blocks fail, and if no write succeeds, or there are many
+//! such blocks, so do all that find no room. Other requests get other room than these blocks occupy.
 
 use std::ops::Range;
 
@@ -54,9 +54,12 @@ impl Failures {
 }
 
 impl VolumeState {
-    /// Whether its device fails all writes, for longer than `WriteBack::patience_us`.
-    fn fails_all(&self) -> bool {
-        self.failures.as_ref().is_some_and(|failures| failures.all) && self.dirty.failed_len() == self.dirty.len()
+    /// Its fault, if writes that find no room would wait for a device that fails for longer than `WriteBack::patience_us`: it
+    /// fails all writes, or more than `most` blocks.
+    fn fault_of_room(&self, most: u32) -> Option<Fault> {
+        let (failures, failed) = (self.failures.as_ref()?, self.dirty.failed_len());
+        let fails_all = failures.all && failed == self.dirty.len();
+        (fails_all || failures.lasting && failed as u32 > most).then_some(failures.fault)
     }
 }
 
@@ -81,10 +84,9 @@ impl Engine {
         }
     }
 
-    /// The fault of the device of `volume`, if all its writes fail.
-    pub(crate) fn fault_of_all(&self, volume: Volume) -> Option<Fault> {
-        let state = self.volumes[volume.0 as usize].as_ref().filter(|state| state.fails_all())?;
-        state.failures.as_ref().map(|failures| failures.fault)
+    /// The fault of writes of `volume` that find no room, if they are not to wait for it.
+    pub(crate) fn fault_of_room(&self, volume: Volume) -> Option<Fault> {
+        self.state_of(volume).fault_of_room(self.config.request_blocks())
     }
 
     /// The fault of a write to a block that could not be written for long. Requests that wait for the device are tried
@@ -125,7 +127,7 @@ impl Engine {
             self.failing.push(volume);
             self.reports.insert(volume);
         }
-        if self.volume(volume).fails_all() {
+        if let Some(fault) = self.fault_of_room(volume) {
             self.fail_writes(volume, fault, now);
         }
     }

@@ -24,6 +24,9 @@ pub struct LevelConfig {
     pub blocks: u32,
     /// After this many failed operations in a row it is switched off.
     pub faults: u32,
+    /// While its device takes longer than this for an operation, in µs, nothing is fetched from there or stored there, and what
+    /// is being fetched is loaded from below.
+    pub patience_us: u64,
     /// Whether others use it, too, and with a policy that decides for levels, it forgets what is fetched for a higher one. The host tells which blocks left
     /// ([`Engine::note_shared`](crate::Engine::note_shared)).
     pub shared: bool,
@@ -31,6 +34,11 @@ pub struct LevelConfig {
     /// different amounts of memory. A place from which a block left is used again once the host has returned it
     /// ([`Engine::return_places`](crate::Engine::return_places)), or, if there is no other, for a store that replaces the block.
     pub elastic: bool,
+}
+
+impl LevelConfig {
+    /// For a level whose device is a disk, or on another host.
+    pub const PATIENCE_US: u64 = 2_000_000;
 }
 
 /// A block that a level holds, in the form saved while no engine runs.
@@ -668,6 +676,17 @@ impl Level {
 }
 
 impl LevelState {
+    pub(crate) fn new(level: Level) -> LevelState {
+        let (at_device, batch, full) = (VecDeque::new(), None, Vec::new());
+        LevelState { level, at_device, late: false, told_late: false, storing: 0, batch, full, attached: true }
+    }
+
+    /// When the oldest operation at the device will have taken too long, in µs.
+    #[inline]
+    pub(crate) fn late_at(&self) -> Option<u64> {
+        self.at_device.front().map(|&(_, since)| since.saturating_add(self.level.config.patience_us))
+    }
+
     /// Whether blocks are to be stored, or a range is being removed.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
@@ -686,6 +705,11 @@ pub(crate) struct Batch {
 /// A level of the engine.
 pub(crate) struct LevelState {
     pub(crate) level: Level,
+    /// Its operations at the device, and since when, in µs; the oldest first.
+    pub(crate) at_device: VecDeque<(u64, u64)>,
+    /// Whether one of them takes too long, and whether the host knows.
+    pub(crate) late: bool,
+    pub(crate) told_late: bool,
     /// Blocks on their way to it.
     pub(crate) storing: u32,
     pub(crate) batch: Option<Batch>,
@@ -699,8 +723,13 @@ pub(crate) struct LevelState {
 mod tests {
     use super::*;
 
+    fn config(blocks: u32) -> LevelConfig {
+        let (patience_us, shared, elastic) = (u64::MAX, false, false);
+        LevelConfig { port: Port(0), offset: 0, blocks, faults: 3, patience_us, shared, elastic }
+    }
+
     fn level(blocks: u32) -> Level {
-        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3, shared: false, elastic: false }, false)
+        Level::new(config(blocks), false)
     }
 
     fn store(level: &mut Level, block: u64) -> u32 {
@@ -762,8 +791,7 @@ mod tests {
 
     #[test]
     fn an_elastic_level_evicts_when_it_is_told_to() {
-        let config = LevelConfig { port: Port(0), offset: 0, blocks: 4, faults: 3, shared: false, elastic: true };
-        let mut level = Level::new(config, false);
+        let mut level = Level::new(LevelConfig { elastic: true, ..config(4) }, false);
         let places: Vec<u32> = (0..4).map(|block| store(&mut level, block)).collect();
         assert_eq!(places, [0, 1, 2, 3]);
         level.note_use(0);

@@ -23,6 +23,7 @@ mod failing;
 mod fair;
 mod files;
 mod frames;
+mod late;
 mod level;
 mod placement;
 mod port;

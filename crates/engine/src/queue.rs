@@ -276,6 +276,17 @@ impl Queue {
         true
     }
 
+    /// Takes out the reads and prefetches that `choose` chooses by their numbers, in the order of their arrival.
+    pub(crate) fn take_reads(&mut self, choose: impl Fn(u64) -> bool) -> Vec<u64> {
+        let lanes = [&mut self.reads, &mut self.prefetches];
+        let taken = lanes.into_iter().flat_map(|lane| {
+            let chosen: Vec<u64> = lane.by_arrival.keys().copied().filter(|&id| choose(id)).collect();
+            chosen.iter().for_each(|&id| _ = lane.remove(id));
+            chosen
+        });
+        taken.collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         [&self.control, &self.reads, &self.writes, &self.prefetches].map(|lane| lane.by_arrival.len()).iter().sum()
     }

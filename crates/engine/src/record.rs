@@ -37,17 +37,29 @@ pub(crate) enum Record {
     Store(Store),
     /// Reads a block that a level passes on to a lower one.
     Carry(Carry),
+    /// A fetch that the level's device took too long for. Nothing waits for it any more, but these frames belong to it until it is
+    /// over.
+    Late { level: usize, frames: Vec<u32> },
 }
 
 impl Record {
-    /// The volume it belongs to; what moves blocks to levels belongs to none.
+    /// The volume it belongs to; what moves blocks to levels belongs to none, nor does what is late.
     pub(crate) fn volume(&self) -> Option<Volume> {
         Some(match self {
             Record::Read { first, .. } | Record::Write { first, .. } => first.volume(),
             Record::Flush { volume } | Record::Range { volume, .. } => *volume,
             Record::Fetch(fetch) => fetch.first.volume(),
-            Record::Store(_) | Record::Carry(_) => return None,
+            Record::Store(_) | Record::Carry(_) | Record::Late { .. } => return None,
         })
+    }
+
+    /// The level whose device it is for.
+    pub(crate) fn level(&self) -> Option<usize> {
+        match self {
+            Record::Fetch(Fetch { level, .. }) | Record::Store(Store { level, .. }) => Some(*level),
+            Record::Carry(Carry { at: level, .. }) | Record::Late { level, .. } => Some(*level),
+            Record::Read { .. } | Record::Write { .. } | Record::Flush { .. } | Record::Range { .. } => None,
+        }
     }
 }
 

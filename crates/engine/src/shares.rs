@@ -125,8 +125,8 @@ impl Engine {
 
     /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. When all volumes together have
     /// reached it, each volume still has its part, and the longest request at least, up to half of the cache; so slow devices
-    /// do not hold up the others. Nor do blocks that failing devices cannot write. A volume whose last write failed has
-    /// only the longest request, as long as others leave room for it.
+    /// do not hold up the others. Nor do blocks that failing devices cannot write. A volume whose last write failed, or with more
+    /// failed blocks than the longest request has, gets room for that request alone, as long as others leave it.
     pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
         let (state, most, bound) = (self.state_of(volume), self.marks.most, self.dirty_bound());
         let all = self.dirty + self.filling + count;
@@ -134,6 +134,7 @@ impl Engine {
         let written = own - state.dirty.failed_len() as u32;
         let request = self.config.request_blocks();
         let is_sick = state.failures.as_ref().is_some_and(|failures| failures.none_since.is_some());
+        let is_sick = is_sick || state.dirty.failed_len() as u32 > request;
         let allowed = match is_sick {
             _ if all <= most => true,
             true => own <= request && all <= most.midpoint(bound),

@@ -47,7 +47,7 @@ impl Engine {
         }
         self.port(config.port).users += 1;
         let level = Level::new(config, self.unified);
-        self.levels.push(LevelState { level, storing: 0, batch: None, full: Vec::new(), attached: true });
+        self.levels.push(LevelState::new(level));
         Ok(self.levels.len() - 1)
     }
 
@@ -273,7 +273,7 @@ impl Engine {
             },
         };
         for at in levels {
-            let has_room = self.has_room_to_store(at);
+            let has_room = self.has_room_to_store(at) && !self.levels[at].late;
             let LevelState { level, storing, batch, .. } = &mut self.levels[at];
             if level.is_storing(entry) || level.off && !self.unified {
                 continue;
@@ -381,10 +381,11 @@ impl Engine {
         }
     }
 
-    /// The place of `block` of `volume` in the highest level, from number `from` on, that holds it.
+    /// The place of `block` of `volume` in the highest level, from number `from` on, that holds it and answers.
     fn locate(&self, volume: Volume, block: u64, from: usize) -> Option<(usize, u32)> {
         let entry = self.entry(Key::new(volume, block));
-        (from..self.levels.len()).find_map(|at| Some((at, self.levels[at].level.find(entry)?)))
+        let levels = (from..self.levels.len()).filter(|&at| !self.levels[at].late);
+        levels.into_iter().find_map(|at| Some((at, self.levels[at].level.find(entry)?)))
     }
 
     /// Queues the operations that load `blocks`, which are in ascending order with their frames: from the levels from
@@ -469,12 +470,17 @@ impl Engine {
             }
             wanted
         });
+        self.load_below(volume, &bad, level, now);
+    }
+
+    /// Loads blocks that `level` did not return from below.
+    pub(crate) fn load_below(&mut self, volume: Volume, blocks: &[(u64, u32)], level: usize, now: u64) {
         let class = |engine: &Engine, frame: u32| {
             let load = &engine.loads[&frame];
             let waits = load.reading == Reading::Demand || !load.waiters.is_empty();
             if waits { Class::Read } else { Class::Prefetch }
         };
-        for run in bad.chunk_by(|one, other| class(self, one.1) == class(self, other.1)).collect::<Vec<_>>() {
+        for run in blocks.chunk_by(|one, other| class(self, one.1) == class(self, other.1)).collect::<Vec<_>>() {
             self.queue_loads(volume, run, class(self, run[0].1), level + 1, now);
         }
     }
@@ -506,11 +512,11 @@ impl Engine {
         }
     }
 
-    /// The frames of blocks that levels pass on.
+    /// The frames of blocks that levels pass on, and of what is late.
     pub(crate) fn carried_frames(&self) -> impl Iterator<Item = u32> {
         let operations = self.operations.values().flat_map(|record| match record {
             Record::Carry(Carry { frame, .. }) => std::slice::from_ref(frame),
-            Record::Store(Store { frames, carried: true, .. }) => frames,
+            Record::Store(Store { frames, carried: true, .. }) | Record::Late { frames, .. } => frames,
             _ => &[],
         });
         operations.copied()

@@ -26,7 +26,7 @@ impl Engine {
         if unwritable.is_none() && self.volume(volume).writes_waiting.is_empty() && self.start_write(id, now) {
             return;
         }
-        match unwritable.or_else(|| self.fault_of_all(volume)) {
+        match unwritable.or_else(|| self.fault_of_room(volume)) {
             Some(fault) => {
                 self.active(id).fault = Some(fault);
                 self.store(id, now);

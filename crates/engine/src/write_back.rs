@@ -9,6 +9,7 @@ use std::ops::{Bound, Range};
 use crate::arena::Shared;
 use crate::dirty::Reasons;
 use crate::engine::Engine;
+use crate::level::LevelState;
 use crate::queue::Class;
 use crate::record::Record;
 use crate::request::{Port, Volume};
@@ -186,7 +187,7 @@ impl Engine {
     }
 
     /// When `next_operation` should be called again even if nothing happens, in µs: for dirty blocks that reach the
-    /// limit of their age or whose write is to be tried again. It is 0 if `step` has something to do at once.
+    /// limit of their age or whose write is to be tried again, and for levels that take too long. It is 0 if `step` has something to do at once.
     pub fn next_wakeup(&self) -> Option<u64> {
         if self.can_step() {
             return Some(0);
@@ -198,7 +199,8 @@ impl Engine {
         let looks = self.writing_back && self.looks > 0;
         let aging = self.aging.first().map(|&(time, _)| if looks { 0 } else { time });
         let resting = self.resting.first().map(|&(time, _)| time);
-        due.chain(aging).chain(resting).min()
+        let late = self.levels.iter().filter(|state| !state.late).filter_map(LevelState::late_at);
+        due.chain(aging).chain(resting).chain(late).min()
     }
 
     /// As [`Engine::check`], for the lists of volumes and ports.

@@ -45,6 +45,7 @@ fn levels_are_used() {
     let encoded = [sum(|done| done.decoded), sum(|done| done.flipped)];
     assert!(encoded.iter().all(|&count| count > 0), "{encoded:?}");
     let rare = [sum(|done| done.mismatches), sum(|done| done.restored), sum(|done| done.switched_off)];
+    assert!(sum(|done| done.late) > 0);
     assert!(used.iter().chain(&rare).all(|&count| count > 0), "{used:?}, {rare:?}");
 }
 

@@ -244,6 +244,7 @@ impl Cache {
             let failed = engine.failed_blocks(volume, RANGES_NAMED).1;
             work.reports.push(Report { shard, volume, failing, failed });
         }
+        work.late.extend(std::iter::from_fn(|| engine.next_late()));
         while let Some(damage) = engine.next_damage() {
             work.damages.push(damage);
         }
@@ -336,6 +337,7 @@ impl Cache {
     pub fn dispatch(&self, work: &mut Work, own: Option<&dyn Outlet>) {
         loop {
             work.reports.drain(..).for_each(|report| self.report(report));
+            work.late.drain(..).for_each(|(level, late)| self.note_late(level, late));
             while let Some(damage) = work.damages.pop() {
                 self.note_damage(damage, work);
             }

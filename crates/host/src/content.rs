@@ -164,7 +164,8 @@ impl Contents {
     /// Its configuration in the engine of a shard.
     pub(crate) fn part(&self) -> LevelConfig {
         // A store that finds no room is no failure of a device.
-        LevelConfig { port: PORT, offset: 0, blocks: self.part_blocks, faults: u32::MAX, shared: false, elastic: true }
+        let (blocks, faults, patience_us) = (self.part_blocks, u32::MAX, u64::MAX);
+        LevelConfig { port: PORT, offset: 0, blocks, faults, patience_us, shared: false, elastic: true }
     }
 
     /// Its port has no queue: fetches are done at once, and stores wait here.

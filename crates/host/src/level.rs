@@ -1,7 +1,7 @@
 //! A level: a file below the memory, or on other hosts, opened before the disks.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -38,6 +38,8 @@ pub(crate) struct Level {
     pub(crate) warm_blocks: AtomicU64,
     /// Set when its device failed: it is switched off.
     pub(crate) off: AtomicBool,
+    /// The shards for which its device takes too long.
+    pub(crate) late: AtomicU32,
     /// Of a level on another host.
     pub(crate) link: Option<Arc<LevelLink>>,
     /// Blocks that were not read as they were stored, and when the log told so last.
@@ -100,6 +102,9 @@ pub struct LevelStatistics {
     pub written_bytes: u64,
     /// Operations that its device failed.
     pub faults: u64,
+    /// Times that its device took too long for an operation, so that blocks were loaded from below, added up over the shards.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub late: u64,
     /// Blocks that the server of a level on another host no longer had; also counted in `mismatches`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub missed: u64,
@@ -175,6 +180,7 @@ impl Level {
             offset,
             blocks: self.part_blocks,
             faults,
+            patience_us: LevelConfig::PATIENCE_US,
             shared: self.link.is_some(),
             elastic: false,
         }
@@ -239,6 +245,7 @@ pub(crate) fn open(
             file: Mutex::default(),
             warm_blocks: AtomicU64::new(0),
             off: AtomicBool::new(false),
+            late: AtomicU32::new(0),
             link: None,
             mismatches: AtomicU64::new(0),
             told: Mutex::default(),
@@ -294,6 +301,7 @@ pub(crate) fn open_remote(
         file: Mutex::default(),
         warm_blocks: AtomicU64::new(0),
         off: AtomicBool::new(false),
+        late: AtomicU32::new(0),
         link: Some(link),
         mismatches: AtomicU64::new(0),
         told: Mutex::default(),

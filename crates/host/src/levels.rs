@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nigh_backend::{Home, Image, LevelNews, PLACES, ServerShare, Stamp};
-use nigh_engine::{Fault, LevelCounters, Port, Stored, Volume};
+use nigh_engine::{Fault, LevelConfig, LevelCounters, Port, Stored, Volume};
 
 use crate::cache::Cache;
 use crate::common::Common;
@@ -69,6 +69,25 @@ impl Cache {
         }
     }
 
+    /// A shard does without a level from now on, because its device does not answer, or uses it again.
+    pub(crate) fn note_late(&self, number: usize, late: bool) {
+        let Some(level) = self.levels.iter().find(|level| level.number() == number) else { return };
+        let path = level.path().display();
+        let before = match late {
+            true => level.late.fetch_add(1, Ordering::AcqRel),
+            false => level.late.fetch_sub(1, Ordering::AcqRel),
+        };
+        match (before, late) {
+            (0, true) => tracing::warn!(
+                level = %path,
+                "it has not answered for {} s: until it does, blocks are loaded from below",
+                LevelConfig::PATIENCE_US / 1_000_000
+            ),
+            (1, false) => tracing::info!(level = %path, "it answers again"),
+            _ => {}
+        }
+    }
+
     /// The present state of the levels, without poisoned shards.
     pub(crate) fn level_statistics(&self) -> Vec<LevelStatistics> {
         let statistics = |level: &Level| {
@@ -86,6 +105,7 @@ impl Cache {
                 writes,
                 written_bytes,
                 faults,
+                late,
             } = sum;
             LevelStatistics {
                 path: level.name(),
@@ -106,6 +126,7 @@ impl Cache {
                 writes,
                 written_bytes,
                 faults,
+                late,
                 missed: level.link.as_ref().map_or(0, |link| link.missed.load(Ordering::Relaxed)),
                 lost: level.link.as_ref().map_or(0, |link| link.lost.load(Ordering::Relaxed)),
                 off: level.is_off(),
@@ -190,14 +211,18 @@ impl Cache {
         Ok(restored)
     }
 
-    /// Waits until nothing is on its way to or from a level. The disks are closed.
-    fn wait_for_level(&self, at: usize) -> Result<(), Poisoned> {
+    /// Waits until nothing is on its way to or from a level. Returns false if that takes too long. The disks are closed.
+    fn wait_for_level(&self, at: usize) -> Result<bool, Poisoned> {
+        let until = Instant::now() + Duration::from_micros(LevelConfig::PATIENCE_US);
         for shard in 0..self.shards() {
             while !self.peek(shard, |core| core.engine.is_level_idle(at))? {
+                if Instant::now() >= until {
+                    return Ok(false);
+                }
                 std::thread::sleep(GLANCE);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The blocks of `homes` in a level, some places at a time, with the number of their part.
@@ -279,8 +304,16 @@ impl Common {
         let homes: Vec<Home> = homes.collect();
         for level in &self.cache.levels {
             let Some(file) = lock(&level.file).take() else { continue };
-            if level.is_off() || self.cache.wait_for_level(level.number()).is_err() {
+            if level.is_off() {
                 continue;
+            }
+            match self.cache.wait_for_level(level.number()) {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::error!(level = %level.path().display(), "it does not answer: it will start empty");
+                    continue;
+                }
+                Err(Poisoned { .. }) => continue,
             }
             // An error means the same: the device is gone.
             let _ = self.handle.detach(level.port()).recv();

@@ -40,6 +40,8 @@ pub struct Work {
     pub(crate) polls: BTreeSet<u32>,
     pub(crate) outlets: Vec<Arc<dyn Outlet>>,
     pub(crate) reports: Vec<Report>,
+    /// The numbers of levels that are too slow for a shard, or are no longer.
+    pub(crate) late: Vec<(usize, bool)>,
     pub(crate) damages: Vec<Damage>,
 }
 
@@ -83,6 +85,7 @@ impl Work {
             && self.replies.is_empty()
             && self.outlets.is_empty()
             && self.reports.is_empty()
+            && self.late.is_empty()
             && self.damages.is_empty()
     }
 }

@@ -1,7 +1,7 @@
 //! Levels below the memory: what they hold is of use, also after a restart, and never stale.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nigh_host::{
     Allocation, BLOCK, DiskError, DiskSettings, Host, LevelError, LevelSettings, LevelStatistics, Settings, StartError,
@@ -161,6 +161,34 @@ fn a_level_is_warm_after_a_restart_as_far_as_disks_are_what_they_were() {
     end(host);
     let warm = place.warm(place.settings(&["one", "two"]), &[("one", 7), ("two", 2)]);
     assert!((1..=BLOCKS).contains(&warm), "{warm}");
+}
+
+/// A level that does not answer: one read waits for it, for a short time, and all others come from the disk at once.
+#[test]
+fn levels_18_one_that_hangs_delays_a_read_once() {
+    for policy in ["lru", "ulc"] {
+        let place = Place::new();
+        let mut settings = place.settings(&["one"]);
+        settings.policy = policy.parse().unwrap();
+        let host = Host::start(settings.clone()).unwrap();
+        check(&host, "one", 1);
+        end(host);
+        settings.levels = vec![place.level("delay:30s:")];
+        let host = Host::start(settings).unwrap();
+        assert!(level(&host).warm_blocks > BLOCKS / 2, "{:?}", level(&host));
+        let begin = Instant::now();
+        check(&host, "one", 1);
+        let took = begin.elapsed();
+        let of = level(&host);
+        assert!((1..15).contains(&took.as_secs()), "{policy}: two turns take {took:?}; {of:?}");
+        assert_eq!((of.late, of.hits, of.faults), (1, 0, 0), "{policy}");
+        write(&host, "one", 9);
+        check(&host, "one", 9);
+        let unwritten = host.shut_down_within(Duration::from_secs(4));
+        assert!(unwritten.is_ok(), "{unwritten:?}");
+        assert!(begin.elapsed() < Duration::from_secs(25), "its end waits for the level");
+        assert!(std::fs::read(place.path("one")).unwrap() == contents(9));
+    }
 }
 
 #[test]

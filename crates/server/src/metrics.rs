@@ -310,7 +310,7 @@ impl Statistics {
     fn encode_levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&LevelStatistics) -> u64;
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
-        let metrics: [(&str, &str, MetricType, Value); 19] = [
+        let metrics: [(&str, &str, MetricType, Value); 20] = [
             ("level_places", "Blocks that a level has places for", gauge, |level| level.blocks),
             ("level_stored_blocks", "Blocks that a level holds", gauge, |level| level.stored),
             (
@@ -342,6 +342,7 @@ impl Statistics {
             ("level_writes", "Writes of a level's device", counter, |level| level.writes),
             ("level_written_bytes", "Bytes written to a level's device", counter, |level| level.written_bytes),
             ("level_faults", "Operations that a level's device failed", counter, |level| level.faults),
+            ("level_late", "Times that a level's device took too long for an operation", counter, |level| level.late),
         ];
         if self.host.levels.is_empty() {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Devices that fail writes for long.
 
-use nigh_engine::{Action, Fault, Op, Outcome, Volume, WriteMode};
+use nigh_engine::{Action, Fault, Op, Outcome, Reply, Request, Volume, WriteMode};
 
 use super::host::{BLOCK, Host, config};
 
@@ -264,4 +264,54 @@ fn bad_block_16_only_writes_to_it_fail() {
     assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
     assert_eq!(host.disks[0][5 * BLOCK..6 * BLOCK], [3; BLOCK]);
     assert!(host.disks[0][16 * BLOCK..].iter().all(|&byte| byte == 2));
+}
+
+/// A full file system takes what overwrites its blocks, and fails all new ones: writes that succeed do not let failed blocks
+/// fill the cache.
+#[test]
+fn full_15_failed_blocks_are_few_although_others_can_be_written() {
+    let mut config = config(256, "lru");
+    config.write_back.patience_us = PATIENCE;
+    let mut host = Host::new(config, &[(256 * BLOCK, WriteMode::Back); 2]);
+    let write = |host: &Host, volume, block| host.request(volume, Op::Write, block * BLOCK, BLOCK);
+    let run = |host: &mut Host| {
+        for _ in 0..2 {
+            for operation in host.operations() {
+                let new = operation.port.0 == 0 && operation.offset >= BLOCK as u64;
+                match new && matches!(operation.action, Action::Write(_)) {
+                    true => host.engine.complete(host.now, operation, Err(ENOSPC)),
+                    false => host.perform(operation),
+                }
+            }
+            host.now += 100;
+        }
+    };
+    // By volume: requests without a reply, and those that failed.
+    let (mut open, mut failed) = ([0, 0], [0, 0]);
+    for round in 0..100 {
+        let blocks = 1 + round * 2;
+        for (volume, block) in [(0, 0), (0, blocks), (0, blocks + 1), (1, round)] {
+            if open[volume] == 8 {
+                // The client does not begin more requests than that.
+                continue;
+            }
+            open[volume] += 1;
+            let request = Request { token: volume as u64, ..write(&host, volume as u32, block) };
+            let mut reply = host.engine.submit(host.now, request).expect("the request is taken").reply;
+            while let Some(Reply { token, outcome }) = reply.take().or_else(|| host.engine.next_reply()) {
+                if let Outcome::Fill(fill) = outcome {
+                    host.engine.commit(host.now, fill);
+                    continue;
+                }
+                open[token as usize] -= 1;
+                failed[token as usize] += u32::from(matches!(outcome, Outcome::Failed(ENOSPC)));
+            }
+        }
+        assert_eq!(open[1], 0, "block {round} of the other volume waits");
+        run(&mut host);
+        host.engine.check();
+    }
+    let (count, _) = host.engine.failed_blocks(Volume(0), 1);
+    assert!(count <= 24, "{count} blocks cannot be written");
+    assert!(failed[0] > 100 && failed[1] == 0, "{failed:?} writes failed");
 }

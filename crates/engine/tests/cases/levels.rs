@@ -11,7 +11,13 @@ use crate::host::{BLOCK, config};
 const HOME: Port = Port(0);
 const LEVEL: Port = Port(1);
 const OTHER: Port = Port(2);
+const PATIENCE: u64 = 1000;
 const SIZE: u64 = 64 * BLOCK as u64;
+
+/// A level that waits for its device as long as `PATIENCE`.
+pub(crate) fn level(port: Port, blocks: u32, faults: u32) -> LevelConfig {
+    LevelConfig { port, offset: 0, blocks, faults, patience_us: PATIENCE, shared: false, elastic: false }
+}
 
 /// An engine of 4 blocks with a level of 16, and a volume whose second half is at another port.
 fn engine() -> Engine {
@@ -21,8 +27,7 @@ fn engine() -> Engine {
     for port in [HOME, LEVEL, OTHER] {
         engine.attach(port, PortConfig::default()).expect("not open yet");
     }
-    let level = LevelConfig { port: LEVEL, offset: 0, blocks: 16, faults: 2, shared: false, elastic: false };
-    assert_eq!(engine.add_level(level).expect("a possible level"), 0);
+    assert_eq!(engine.add_level(level(LEVEL, 16, 2)).expect("a possible level"), 0);
     let regions = [Region::whole(HOME, SIZE / 2), Region { port: OTHER, offset: 0, bytes: SIZE / 2 }];
     engine.open(Volume(0), WriteMode::Back, &regions).expect("not open yet");
     engine
@@ -36,7 +41,11 @@ fn submit(engine: &mut Engine, op: Op, block: u64, blocks: u64) -> Submitted {
 }
 
 fn operations(engine: &mut Engine) -> Vec<Operation> {
-    std::iter::from_fn(|| engine.next_operation(0)).collect()
+    operations_at(engine, 0)
+}
+
+fn operations_at(engine: &mut Engine, now: u64) -> Vec<Operation> {
+    std::iter::from_fn(|| engine.next_operation(now)).collect()
 }
 
 /// Where operations go, the first block, and how many.
@@ -136,4 +145,51 @@ fn operations_end_with_regions_and_a_flush_goes_to_each_port() {
     // Only the port that failed is flushed again.
     assert!(submit(&mut engine, Op::Flush, 0, 0).reply.is_none());
     assert_eq!(places(&operations(&mut engine)), [(OTHER, 0, 0)]);
+}
+
+/// A level that does not answer: what it holds comes from home after a time, and at once until it answers again.
+#[test]
+fn levels_18_one_that_hangs_makes_nobody_wait() {
+    let mut engine = engine();
+    for block in [0, 4, 8] {
+        assert!(submit(&mut engine, Op::Read, block, 4).missed);
+        let all = operations(&mut engine);
+        complete(&mut engine, all, 0x11);
+        engine.next_reply().expect("data");
+    }
+    assert_eq!(engine.level_blocks(0), Some(8));
+    assert_eq!(engine.next_wakeup(), None);
+
+    assert!(submit(&mut engine, Op::Read, 0, 2).reply.is_none());
+    let at_level = operations(&mut engine);
+    assert_eq!(places(&at_level), [(LEVEL, 0, 2), (LEVEL, 8, 2)], "the blocks, and the next victims");
+    assert_eq!(engine.next_wakeup(), Some(PATIENCE));
+    assert!(operations_at(&mut engine, PATIENCE - 1).is_empty());
+    let reads = operations_at(&mut engine, PATIENCE);
+    assert_eq!(places(&reads), [(HOME, 0, 2)]);
+    assert!(engine.is_level_late(0));
+    engine.check();
+    complete(&mut engine, reads, 0x11);
+    let Outcome::Data(data) = engine.next_reply().expect("data").outcome else { panic!("data") };
+    assert!(data.slices().all(|slice| slice.iter().all(|&byte| byte == 0x11)));
+
+    // Others do not wait, and the volume can be closed.
+    assert!(submit(&mut engine, Op::Read, 4, 2).reply.is_none());
+    let reads = operations_at(&mut engine, PATIENCE);
+    assert_eq!(places(&reads), [(HOME, 4, 2)]);
+    complete(&mut engine, reads, 0x11);
+    assert!(matches!(engine.next_reply().expect("data").outcome, Outcome::Data(_)));
+    engine.close(PATIENCE, Volume(0), false, 9).expect("it is open");
+    let flushes = operations_at(&mut engine, PATIENCE);
+    complete(&mut engine, flushes, 0);
+    while engine.step(PATIENCE) {}
+    assert!(matches!(engine.next_reply().expect("closed").outcome, Outcome::Done));
+
+    // What comes late is nobody's.
+    complete(&mut engine, at_level, 0xee);
+    assert!(operations_at(&mut engine, 2 * PATIENCE).is_empty());
+    assert!(!engine.is_level_late(0));
+    assert_eq!(engine.level_counters(0).expect("a level").0.late, 1);
+    engine.open(Volume(0), WriteMode::Back, &[Region::whole(HOME, SIZE)]).expect("it was closed");
+    load(&mut engine, 0, 4);
 }

@@ -1,13 +1,12 @@
 //! Unified level-aware caching in an engine: it hits where the pure scheme does, in memory and at each level.
 
-use nigh_engine::{
-    Action, BlockState, Engine, LevelConfig, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode,
-};
+use nigh_engine::{Action, BlockState, Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
 use nigh_policy::{Slot, Stream, Tenant};
 use nigh_testkit::workload;
 use nigh_tier::{Move, Tier, Ulc};
 
 use crate::host::{BLOCK, config};
+use crate::levels::level;
 
 const HOME: Port = Port(0);
 
@@ -27,7 +26,7 @@ impl Host {
         engine.attach(HOME, PortConfig::default()).expect("not open yet");
         for (number, &blocks) in (1..).zip(levels) {
             engine.attach(Port(number), PortConfig::default()).expect("not open yet");
-            let level = LevelConfig { port: Port(number), offset: 0, blocks, faults: 3, shared: false, elastic: false };
+            let level = level(Port(number), blocks, 3);
             engine.add_level(level).expect("a possible level");
         }
         let bytes = blocks * BLOCK as u64;

@@ -1,8 +1,9 @@
 //! Blocks that are damaged in memory.
 
-use nigh_engine::{Damage, Fault, LevelConfig, Op, Outcome, Port, PortConfig, Volume, WriteMode};
+use nigh_engine::{Damage, Fault, Op, Outcome, Port, PortConfig, Volume, WriteMode};
 
 use super::host::{BLOCK, Host, config};
+use super::levels::level;
 
 const VOLUME: Volume = Volume(0);
 const BACK: (usize, WriteMode) = (64 * BLOCK, WriteMode::Back);
@@ -106,9 +107,7 @@ fn verify_levels_do_not_store_damaged_blocks() {
     for port in [Port(0), Port(1)] {
         host.engine.attach(port, PortConfig::default()).unwrap();
     }
-    host.engine
-        .add_level(LevelConfig { port: Port(1), offset: 0, blocks: 16, faults: 2, shared: false, elastic: false })
-        .unwrap();
+    host.engine.add_level(level(Port(1), 16, 2)).unwrap();
     host.disks = vec![(0..64 * BLOCK).map(|byte| (byte / BLOCK) as u8).collect(), vec![0; 16 * BLOCK]];
     let whole = nigh_engine::Region::whole(Port(0), 64 * BLOCK as u64);
     host.engine.open(VOLUME, WriteMode::Back, &[whole]).unwrap();

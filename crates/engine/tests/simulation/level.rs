@@ -37,7 +37,10 @@ pub(crate) fn levels(random: &mut Random, block_bytes: u32, calm: bool) -> (Vec<
         let (fault_rate, lie_rate) = (rate(random, 0.3), rate(random, 0.2));
         let elastic = block_bytes as usize == BLOCK_BYTES && random.random_bool(0.6);
         let encoded = elastic.then(|| Encoded::new(random, blocks, calm));
-        let config = LevelConfig { port: Port(FIRST + number), offset, blocks, faults, shared: false, elastic };
+        // Some are often late, and some never.
+        let patience_us = if calm || random.random_bool(0.5) { u64::MAX } else { random.random_range(1..2000) };
+        let port = Port(FIRST + number);
+        let config = LevelConfig { port, offset, blocks, faults, patience_us, shared: false, elastic };
         LevelDisk { config, bytes, fault_rate, lie_rate, encoded }
     };
     let levels: Vec<LevelDisk> = (0..count).map(&mut level).collect();
@@ -149,6 +152,7 @@ impl World {
             self.done.level_hits += counters.hits;
             self.done.stores += counters.stores;
             self.done.mismatches += counters.mismatches;
+            self.done.late += counters.late;
             if let Some(encoded) = &self.levels[level].encoded {
                 self.done.decoded += counters.hits;
                 self.done.flipped += encoded.flipped;

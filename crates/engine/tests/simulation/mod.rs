@@ -67,6 +67,8 @@ pub(crate) struct Done {
     pub(crate) level_hits: u64,
     pub(crate) stores: u64,
     pub(crate) mismatches: u64,
+    /// Times that levels took too long.
+    pub(crate) late: u64,
     /// Blocks that were fetched from encoded ones.
     pub(crate) decoded: u64,
     /// Bits that flipped in encoded blocks.

@@ -89,7 +89,8 @@ impl<'a> EncodedLevel<'a> {
         let lending = EncodedLevel::lending(pages);
         engine.attach(port, PortConfig { depth: u32::MAX, ..PortConfig::default() })?;
         let blocks = lending.places().clamp(1, u64::from(u32::MAX - 2)) as u32;
-        engine.add_level(LevelConfig { port, offset: 0, blocks, faults: u32::MAX, shared: false, elastic: true })?;
+        let (faults, patience_us) = (u32::MAX, u64::MAX);
+        engine.add_level(LevelConfig { port, offset: 0, blocks, faults, patience_us, shared: false, elastic: true })?;
         let disks = Disks { encoded, written: HashMap::new(), below: HashMap::new(), failed: None };
         Ok(EncodedLevel {
             disks,

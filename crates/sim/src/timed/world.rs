@@ -120,6 +120,7 @@ impl<'a> World<'a> {
                 offset: 0,
                 blocks,
                 faults: 1,
+                patience_us: LevelConfig::PATIENCE_US,
                 // Memory of another host.
                 shared: matches!(level.profile.model(), Model::Store(_)),
                 elastic: false,
