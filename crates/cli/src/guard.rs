@@ -166,7 +166,7 @@ fn serve(args: &GuardArgs, state: &Path) -> anyhow::Result<()> {
          'nigh guard run' finds that group itself"
     );
     let settings = settings(args, None)?;
-    log::start(args.log.as_deref().unwrap_or("info"))?;
+    let _log = log::start(args.log.as_deref().unwrap_or("info"))?;
     let tree = Tree::open(&args.cgroupfs, below(args)?)?;
     let journal = Journal::open(&nigh_guard::journal_in(state), Writer::of_system(&args.cgroupfs))?;
     let (profile, controller) = (settings.profile.name, tree.version());

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
         settings.file.as_ref().map(|file| format!(", and {} in {}", human_bytes(file.bytes), file.path.display()));
     let HardeningArgs { core_dumps, user, no_sandbox, .. } = &args.hardening;
     let user = user.as_ref().map(|text| text.parse::<Account>()).transpose()?;
-    log::start(&args.log)?;
+    let _log = log::start(&args.log)?;
     let needed = (!no_sandbox).then(|| (settings.clone(), args.clone()));
     let confined = needed.map(|(settings, args)| sandbox::confine(move || Ok(files(&settings, &args)))).transpose()?;
     sandbox::allow_core_dumps(*core_dumps)?;

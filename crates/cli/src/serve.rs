@@ -143,7 +143,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if args.print_config {
         return output::print(printed::config(&plan)?.as_bytes());
     }
-    log::start(&args.log)?;
+    let _log = log::start(&args.log)?;
 
     let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
     let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;

@@ -11,7 +11,7 @@ use nigh_tls::TlsSettings;
 use rustls::ServerConfig;
 
 use crate::controllers::Controllers;
-use crate::error::{ChangeError, Refused};
+use crate::error::{ChangeError, Ended, Refused};
 use crate::export::Export;
 use crate::listen::Listen;
 use crate::newcomers::{self, CONNECTIONS_EXTRA, Fruitless, Newcomer, Peer, Place};
@@ -26,6 +26,9 @@ const FAREWELL_PIPES: Duration = Duration::from_millis(500);
 
 /// How long a new connection waits for the end of others that are being closed.
 const CLOSING: Duration = Duration::from_secs(1);
+
+/// Connections that each export has for itself, whatever the clients of others do, unless there are too many exports for that.
+const OWN: usize = 4;
 
 /// By number.
 type Clients = HashMap<u64, Client>;
@@ -50,6 +53,8 @@ pub(crate) struct Common {
     /// Newcomers that were closed for other connections.
     displaced: Refusals,
     fruitless: Fruitless,
+    /// Connections that ended with an error.
+    failed: Refusals,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) controllers: Arc<Controllers>,
     /// Exports that are being opened.
@@ -104,6 +109,7 @@ impl Common {
             refusals: Refusals::default(),
             displaced: Refusals::default(),
             fruitless: Fruitless::default(),
+            failed: Refusals::default(),
             recorder: Arc::default(),
             controllers: Arc::default(),
             opening: Opening::default(),
@@ -250,11 +256,39 @@ impl Common {
             }
             return Err(Refused::Full);
         }
+        if !self.leaves_room(&clients, export) {
+            if let Some(refused) = export.refusals.add(Instant::now()) {
+                let name = export.name();
+                tracing::warn!(
+                    export = name,
+                    refused,
+                    "clients are refused: other exports need the connections that are left"
+                );
+            }
+            return Err(Refused::Crowded);
+        }
         let client = clients.get_mut(&id).expect("it is registered");
         client.newcomer = None;
         client.export = Some(export.clone());
         client.names = names.to_vec();
         Ok(())
+    }
+
+    /// Whether each other export can have its own connections beside another client of `export`.
+    fn leaves_room(&self, clients: &Clients, export: &Arc<Export>) -> bool {
+        let exports = self.exports();
+        let own = OWN.min(self.connections_max / 2 / exports.len().max(1));
+        if clients.len() + own * exports.len() <= self.connections_max {
+            return true;
+        }
+        let mut of: HashMap<*const Export, usize> = HashMap::new();
+        for export in clients.values().filter_map(|client| client.export.as_ref()) {
+            *of.entry(Arc::as_ptr(export)).or_default() += 1;
+        }
+        let has = |export| of.get(&Arc::as_ptr(export)).copied().unwrap_or(0);
+        let others = exports.iter().filter(|other| !Arc::ptr_eq(other, export));
+        let needed: usize = others.map(|other| own.saturating_sub(has(other))).sum();
+        has(export) < own || of.values().sum::<usize>() + needed < self.connections_max
     }
 
     pub(crate) fn forget(&self, id: u64) {
@@ -263,6 +297,14 @@ impl Common {
             self.fruitless.add();
         }
         self.left.notify_all();
+    }
+
+    /// The connection `id` ended with an error.
+    pub(crate) fn note_failed(&self, id: u64, error: &Ended) {
+        tracing::debug!(id, %error, "the connection ended");
+        if let Some(failed) = self.failed.add(Instant::now()) {
+            tracing::info!(id, %error, failed, "connections end with errors");
+        }
     }
 
     /// How long the next connection waits.

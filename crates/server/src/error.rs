@@ -127,6 +127,8 @@ pub(crate) enum Ended {
 pub(crate) enum Refused {
     #[error("the export has as many clients as allowed")]
     Full,
+    #[error("the connections that are left are for clients of other exports")]
+    Crowded,
     #[error("the export is being removed")]
     Leaving,
     #[error("the export is for other clients now")]

@@ -28,6 +28,8 @@ const BYTES_MAX: usize = 2 << 20;
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 /// A client that is behind `RATE_MIN` for so long may have to leave if others need the memory of its replies.
 const SLOW: Duration = Duration::from_secs(1);
+/// A thread that does not wait for the socket leaves the rest of the replies to the writer after so many bytes: others need it.
+const AT_ONCE: u64 = 1 << 20;
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
 const WRITER_STACK: usize = 128 << 10;
@@ -91,15 +93,18 @@ enum Wait {
 struct Progress {
     /// When the client is left, if it takes no more.
     end: Instant,
+    /// What it took.
+    bytes: u64,
 }
 
 impl Progress {
     fn new(now: Instant) -> Progress {
-        Progress { end: now + PATIENCE }
+        Progress { end: now + PATIENCE, bytes: 0 }
     }
 
     /// The client took so many bytes.
     fn add(&mut self, bytes: u64, now: Instant) {
+        self.bytes = self.bytes.saturating_add(bytes);
         let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / RATE_MIN);
         self.end = (self.end + earned).min(now + PATIENCE);
     }
@@ -253,8 +258,13 @@ impl Link {
                 let now = Instant::now();
                 progress.add(bytes as u64, now);
                 // Then it is as good as full. Pipes have no limits.
-                let is_slow = progress.behind(now) > GLANCE && !batch.replies.is_empty() && !self.stream.is_deaf();
-                if is_slow { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                let is_slow = progress.behind(now) > GLANCE && !self.stream.is_deaf();
+                let is_long = wait == Wait::No && progress.bytes >= AT_ONCE;
+                if (is_slow || is_long) && !batch.replies.is_empty() {
+                    Err(io::ErrorKind::WouldBlock.into())
+                } else {
+                    Ok(())
+                }
             });
         }
         let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
@@ -449,6 +459,35 @@ mod tests {
         let mut progress = Progress::new(begin);
         (1..1000).for_each(|second| progress.add(RATE_MIN, at(second)));
         assert!(progress.behind(at(1000)) <= Duration::from_secs(1));
+    }
+
+    /// A thread that others need does not write for as long as a client takes what it gets.
+    #[test]
+    fn driver_18_long_replies_are_left_to_the_writer() {
+        const LONG: usize = 4 << 20;
+        let export = ExportSettings::new("disk", "memory:1M".parse().unwrap());
+        let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        if rustix::net::sockopt::set_socket_send_buffer_size_force(&theirs, 4 * LONG).is_err() {
+            println!(
+                "skipped: driver_18_long_replies_are_left_to_the_writer: needs the right to have large socket buffers"
+            );
+            return server.shut_down().unwrap();
+        }
+        let stream = Arc::new(Stream::socket(theirs.into()));
+        let (cache, export) = (server.host().cache(), server.common.find("disk").unwrap());
+        let link = Link::new(stream, Framing::Simple, export, cache.clone(), (0, Arc::default()));
+        for _ in 0..LONG / BATCH {
+            assert!(link.take_heap(BATCH));
+            link.admit(1, 0);
+            link.push(Reply { data: Data::Heap(vec![7; BATCH]), ends: true, ..Reply::default() });
+        }
+        link.clone().flush(&mut Work::default());
+        assert!(Arc::strong_count(&link) > 1, "no writer was started: all was written at once");
+        ours.read_exact(&mut vec![0; LONG]).unwrap();
+        link.finish();
+        link.close();
+        server.shut_down().unwrap();
     }
 
     #[test]

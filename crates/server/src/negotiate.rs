@@ -85,7 +85,7 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
         {
             out.clear();
             let kind = match refused {
-                Refused::Full => option_reply::ERR_POLICY,
+                Refused::Full | Refused::Crowded => option_reply::ERR_POLICY,
                 Refused::Leaving | Refused::Others => option_reply::ERR_UNKNOWN,
             };
             if !negotiation.refuse_choice(kind, &refused.to_string(), &mut out) {

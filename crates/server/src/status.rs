@@ -69,7 +69,7 @@ pub(crate) fn reply(
                 Context::Cache => blocks.iter().for_each(|&extent| push(list, extent)),
                 Context::Allocation => {
                     if let Err(error) = allocation(disk, at, &blocks, most, list) {
-                        tracing::warn!(disk = disk.name(), %error, "the extents cannot be told");
+                        tracing::debug!(disk = disk.name(), %error, "the extents cannot be told");
                         return framing.error(request.tag(), Errno::from(error.kind())).to_vec();
                     }
                 }

@@ -83,6 +83,7 @@ impl Secure {
     /// As `Stream::read`.
     pub(crate) fn read(&self, socket: &OwnedFd, slices: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
+        let mut since = None;
         loop {
             let mut session = lock(&self.session);
             let mut bytes = 0;
@@ -109,6 +110,16 @@ impl Secure {
                 continue;
             }
             drop(session);
+            // The parts of a record together take no longer than a read of the socket.
+            match since {
+                None => since = Some(Instant::now()),
+                Some(since) => {
+                    let patience = sockopt::socket_timeout(socket, Timeout::Recv)?;
+                    if wait && patience.is_some_and(|patience| since.elapsed() >= patience) {
+                        return Err(io::ErrorKind::WouldBlock.into());
+                    }
+                }
+            }
             if !incoming.receive(socket, wait)? {
                 return Ok(0);
             }
@@ -245,5 +256,26 @@ mod tests {
         };
         // A client is left that takes nothing for a while; what it takes shows when a write is over.
         assert!(written <= BATCH && taken <= BATCH, "{taken} encrypted bytes were taken of {written}");
+    }
+
+    /// A record that comes byte by byte takes no longer than a read may.
+    #[test]
+    fn tls_18_parts_of_a_record_do_not_prolong_the_wait() {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        let (secure, socket, mut client) = session();
+        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).unwrap();
+        let drip = std::thread::spawn(move || {
+            // The beginning of a record of 16 KiB.
+            client.write_all(&[0x17, 3, 3, 0x40, 0]).unwrap();
+            (0..100).for_each(|_| {
+                let _ = client.write_all(&[0]);
+                std::thread::sleep(PATIENCE / 20);
+            });
+        });
+        let begin = Instant::now();
+        let error = secure.read(&socket, &mut [IoSliceMut::new(&mut [0; 16])], true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(begin.elapsed() < 3 * PATIENCE, "it waits for {:?}", begin.elapsed());
+        drip.join().unwrap();
     }
 }

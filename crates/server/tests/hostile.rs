@@ -118,6 +118,25 @@ fn descriptors_1_newcomers_are_limited() {
     server.shut_down().unwrap();
 }
 
+/// The clients of one export leave connections to others.
+#[test]
+fn clients_18_each_export_has_connections_of_its_own() {
+    let export = |name: &str| ExportSettings::new(name, "memory:1M".parse().unwrap());
+    let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), ["one", "two", "three"].map(export).to_vec());
+    settings.connections_max = 40;
+    let server = Server::start(settings).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    let connect = |export| Client::connect(UnixStream::connect(&path).unwrap(), export, &[]);
+    let greedy: Vec<_> = std::iter::from_fn(|| connect("one").ok()).take(100).collect();
+    assert_eq!(greedy.len(), 40 - 2 * 4);
+    let others: Vec<_> = ["two", "two", "three", "two", "three", "two", "three", "three"].map(connect).into();
+    assert!(others.iter().all(Result::is_ok));
+    drop((greedy, others));
+    server.shut_down().unwrap();
+}
+
 /// Who comes again and again without choosing an export is let in slowly, and whoever comes meanwhile all the same.
 #[test]
 fn newcomers_18_that_choose_nothing_are_let_in_slowly() {

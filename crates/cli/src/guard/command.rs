@@ -23,7 +23,7 @@ pub(super) fn run(args: &GuardArgs, run: &GuardRunArgs, state: &Path) -> anyhow:
     };
     let name = run.name.clone().unwrap_or_else(default);
     ensure!(!name.is_empty() && name != "." && name != ".." && !name.contains('/'), "'{name}' is no name of a group");
-    log::start(args.log.as_deref().unwrap_or("error"))?;
+    let _log = log::start(args.log.as_deref().unwrap_or("error"))?;
     // Under systemd, groups are its own: a scope is one that it knows.
     let scope = run.within.is_none() && manager_is_there();
     let below = super::below(args)?;

@@ -11,7 +11,7 @@ use crate::{log, output};
 
 pub(super) fn run(args: &GuardArgs) -> anyhow::Result<()> {
     let settings = settings(args, None)?;
-    log::start(args.log.as_deref().unwrap_or("warn"))?;
+    let _log = log::start(args.log.as_deref().unwrap_or("warn"))?;
     let tree = Tree::open(&args.cgroupfs, super::below(args)?)?;
     let version = tree.version();
     let mut guard = Guard::new(settings, tree, Procfs::new(&args.procfs), None)?;

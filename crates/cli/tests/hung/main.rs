@@ -6,6 +6,7 @@ mod serving;
 mod admin;
 mod device;
 mod left;
+mod log;
 mod lost;
 mod others;
 mod resize;
