@@ -10,6 +10,8 @@ mod clients;
 mod disk;
 #[path = "power/history.rs"]
 mod history;
+#[path = "power/ring.rs"]
+mod ring;
 mod serving;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +26,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use clients::Shared;
 use disk::{Disk, SECTOR};
 use history::{History, Op, Promise, Start};
+use ring::Loop;
 use serving::{Folder, nigh};
 
 /// Of the disk: more than memory holds.
@@ -60,6 +63,8 @@ enum Kind {
     WriteThrough,
     /// With a level on another file, which survives.
     Level,
+    /// On a block device, by io_uring; there are threads for files in user space.
+    Ring,
     QemuNbd,
     /// Its cache filter, which acknowledges in its own file.
     NbdkitCache,
@@ -71,6 +76,7 @@ impl Kind {
             Kind::WriteBack => "nigh",
             Kind::WriteThrough => "nigh --write-mode through",
             Kind::Level => "nigh --level",
+            Kind::Ring => "nigh on a block device",
             Kind::QemuNbd => "qemu-nbd --cache=writeback",
             Kind::NbdkitCache => "nbdkit --filter=cache",
         }
@@ -79,7 +85,7 @@ impl Kind {
     /// What it is named in the environment, and the kinds of that name.
     fn named(name: &str) -> Vec<Kind> {
         match name {
-            "nigh" => vec![Kind::WriteBack, Kind::WriteThrough, Kind::Level],
+            "nigh" => vec![Kind::WriteBack, Kind::WriteThrough, Kind::Level, Kind::Ring],
             "qemu-nbd" => vec![Kind::QemuNbd],
             "nbdkit" => vec![Kind::NbdkitCache],
             _ => panic!("'{name}': expected nigh, qemu-nbd or nbdkit"),
@@ -147,6 +153,13 @@ impl Server {
             std::thread::sleep(Duration::from_millis(1));
         }
         server
+    }
+
+    /// Whether it has an io_uring.
+    fn has_ring(&self) -> bool {
+        let of = std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap();
+        let mut files = of.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        files.any(|file| file.to_string_lossy().contains("[io_uring]"))
     }
 
     fn signal(&self, signal: Signal) {
@@ -230,7 +243,10 @@ impl Bench {
         let time = Duration::from_micros(random.u64(..longest * 1000));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.u64(..)).collect();
         self.disk.start(failing);
-        let mut server = Server::start(kind, &self.folder, self.disk.file());
+        let device = (kind == Kind::Ring).then(|| Loop::attach(self.disk.file()).expect("a block device"));
+        let image = device.as_ref().map_or(self.disk.file(), Loop::path);
+        let mut server = Server::start(kind, &self.folder, image);
+        assert!(kind != Kind::Ring || server.has_ring(), "it has no io_uring");
         self.shared.is_over.store(false, Ordering::Relaxed);
         let (shared, disk) = (&self.shared, &self.disk);
         let socket = server.socket.clone();
@@ -256,6 +272,8 @@ impl Bench {
             let found: Result<Vec<_>, String> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
             (status, found)
         });
+        // What the system has of it goes to the disk, unless that is off.
+        drop(device);
         row.stuck += u64::from(clean.is_err());
         let clean = clean?;
         let (histories, multi): (Vec<History>, Vec<bool>) = found?.into_iter().unzip();
@@ -304,6 +322,10 @@ fn end_often(test: &str, kinds: &[Kind], cuts: u64, seed: u64) {
     for (at, kind) in kinds.iter().enumerate() {
         let mut random = Rng::with_seed(seed + at as u64);
         let Some(mut bench) = Bench::new(test, random.u64(..)) else { return };
+        if *kind == Kind::Ring && Loop::attach(bench.disk.file()).is_none() {
+            println!("skipped: {test}, {}: losetup makes none here", kind.name());
+            continue;
+        }
         let mut row = Row::default();
         for cut in 0..cuts / kinds.len() as u64 {
             let end = [End::Power, End::Power, End::Power, End::Kill, End::Term][random.usize(..5)];
