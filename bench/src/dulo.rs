@@ -51,8 +51,8 @@ const SECTIONS_MIB: [u32; 8] = [16, 32, 64, 96, 128, 192, 256, 320];
 /// The paper speaks of the blocks in sequences longer than this.
 const LONG_BLOCKS: u64 = 40;
 
-pub(crate) fn run(study: Study, only: &[String]) -> anyhow::Result<()> {
-    let workloads = make(only)?;
+pub(crate) fn run(study: Study, only: &[String], seed: u64) -> anyhow::Result<()> {
+    let workloads = make(only, seed)?;
     println!(
         "{DEVICE}, Linux read-ahead by file, deadline, {THINK} of computing before each request; smm: {}, {}",
         SMM.0, SMM.1

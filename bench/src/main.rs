@@ -122,6 +122,9 @@ enum Bench {
         /// Workloads (all of them)
         #[arg(long, value_delimiter = ',')]
         workload: Vec<String>,
+        /// Of the random numbers in the workloads
+        #[arg(long, value_name = "N", default_value_t = workloads::SEED)]
+        seed: u64,
     },
     /// The same requests to `nigh serve` on a disk that a model slows down, and in simulation: do the times agree?
     Live {
@@ -271,7 +274,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Soak { hours, seed } => soak::run(std::time::Duration::try_from_secs_f64(hours * 3600.0)?, seed),
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
-        Bench::Dulo { study, workload } => dulo::run(study, &workload),
+        Bench::Dulo { study, workload, seed } => dulo::run(study, &workload, seed),
         Bench::Live { part } => live::run(&part),
         Bench::History { cells, blocks } => history::run(cells, blocks),
         Bench::Isolation { rounds, seconds, only, peers } => {

@@ -38,7 +38,8 @@ const MIB: u64 = 1 << 20;
 const READ_BYTES: u32 = 32 << 10;
 /// Where the first file lies.
 const FIRST: u64 = 2 << 30;
-const SEED: u64 = 1;
+/// Of the workloads in docs.
+pub(crate) const SEED: u64 = 1;
 
 /// A workload on disk: programs that run at the same time.
 pub(crate) struct Workload {
@@ -92,8 +93,8 @@ const WORKLOADS: [(&str, Make); 14] = [
 /// Clients of the Web server of 4.2.3.
 const LXR_CLIENTS: usize = 25;
 
-/// Makes the workloads named, or all; those whose recorded programs are missing are skipped by name.
-pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
+/// Makes the workloads named, or all, with random numbers of `seed`; those whose recorded programs are missing are skipped by name.
+pub(crate) fn make(only: &[String], seed: u64) -> anyhow::Result<Vec<Workload>> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let traces = root.join("../shared/traces/pc");
     let folder = measure::folder()?.with_file_name("workloads");
@@ -109,7 +110,7 @@ pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
             println!("skipped: {name}: no {}", traces.display());
             continue;
         }
-        let mut disk = Disk::default();
+        let mut disk = Disk { files: Vec::new(), seed };
         let programs = make(&mut disk, &traces)?;
         made.push(write(name, &folder.join(name), &disk, &programs)?);
     }
@@ -119,7 +120,7 @@ pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
 /// Prints table 2.
 pub(crate) fn run() -> anyhow::Result<()> {
     println!("{:14}{:>12}{:>8}{:>8}{:>12}  programs", "workload", "references", "MB", "files", "sequential");
-    for workload in make(&[])? {
+    for workload in make(&[], SEED)? {
         let Character { references, bytes, files, sequential } = workload.character;
         let names: Vec<_> = workload.programs.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
         print!("{:14}{references:>12}{:>8}{files:>8}{:>11.0}%", workload.name, bytes / MIB, 100.0 * sequential);
@@ -129,9 +130,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// The files of a workload, numbered from 0.
-#[derive(Default)]
 struct Disk {
     files: Vec<FileSize>,
+    /// Of what is random in the workload.
+    seed: u64,
 }
 
 impl Disk {
@@ -184,7 +186,7 @@ fn multi1(disk: &mut Disk, traces: &Path, cscope: [u32; 2], gcc: [u32; 2]) -> an
 
 fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
     const FILES: u64 = 289;
-    let mut random = Rng::with_seed(SEED);
+    let mut random = Rng::with_seed(disk.seed);
     let mut requests = Vec::new();
     for number in 0..FILES {
         let size = random.u64(bytes / FILES / 4..bytes / FILES * 7 / 4);
@@ -210,7 +212,7 @@ fn queries(disk: &mut Disk, bytes: u64, probes: usize, sequential: f64) -> Progr
     const JOINED: usize = 4;
     let bytes = bytes / TABLES / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
     let tables: Vec<u32> = (0..TABLES).map(|number| disk.add(format!("tpc-h/{number:02}"), bytes)).collect();
-    let mut random = Rng::with_seed(SEED);
+    let mut random = Rng::with_seed(disk.seed);
     let mut requests: Vec<Request> = Vec::with_capacity(QUERIES * probes);
     for _ in 0..QUERIES {
         let joined: Vec<u32> = (0..JOINED).map(|_| tables[random.usize(..tables.len())]).collect();
@@ -274,7 +276,7 @@ fn smm(disk: &mut Disk) -> Program {
 fn tpc_h_zipf(disk: &mut Disk) -> anyhow::Result<Program> {
     const BLOCKS: u64 = 300 * MIB / BLOCK_BYTES as u64;
     const FILES: u64 = 8;
-    let common = Common { requests: 3_400_000, block_bytes: BLOCK_BYTES, seed: SEED, ..Common::default() };
+    let common = Common { requests: 3_400_000, block_bytes: BLOCK_BYTES, seed: disk.seed, ..Common::default() };
     let mut requests = all(&mut *Generator::parse(&format!("zipf:blocks={BLOCKS}:alpha=0.6"), &common)?)?;
     let bytes = BLOCKS / FILES * u64::from(BLOCK_BYTES);
     let files: Vec<u32> = (0..FILES).map(|number| disk.add(format!("tpc-h/{number}"), bytes)).collect();
@@ -296,7 +298,7 @@ fn glimpse(disk: &mut Disk, traces: &Path, clients: usize) -> anyhow::Result<Vec
     /// One file in so many lies apart from its partition.
     const APART: usize = 20;
 
-    let mut random = Rng::with_seed(SEED);
+    let mut random = Rng::with_seed(disk.seed);
     let mut listed = read_files(&traces.join("grep_loop.files.csv.gz"))?;
     listed.retain(|file| file.bytes > 0);
     listed.sort_by(|one, other| one.path.cmp(&other.path));
@@ -359,7 +361,7 @@ fn all(requests: &mut (dyn Requests + Send)) -> anyhow::Result<Vec<Request>> {
 fn write(name: &'static str, folder: &Path, disk: &Disk, programs: &[Program]) -> anyhow::Result<Workload> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let placement =
-        Placement { order: Order::Name, base: FIRST, block_bytes: BLOCK_BYTES, fragmentation: 0.0, seed: SEED };
+        Placement { order: Order::Name, base: FIRST, block_bytes: BLOCK_BYTES, fragmentation: 0.0, seed: disk.seed };
     let layout = placement.place(&disk.files)?;
     let mut written = Vec::new();
     let mut character = Character { references: 0, bytes: 0, files: 0, sequential: 0.0 };
@@ -426,7 +428,7 @@ mod tests {
     /// The tables in docs/papers/dulo.md are of these requests.
     #[test]
     fn seeded_programs_are_the_same_on_every_run() {
-        let mut disk = Disk::default();
+        let mut disk = Disk { files: Vec::new(), seed };
         let made = [viewperf(&mut disk, 495 * MIB), tpc_h(&mut disk), tpc_h_zipf(&mut disk).unwrap()];
         let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
         let tpc_h = [(3_200_000, 0x457764a0702b42db), (3_400_000, 0x1325eafdedd6b706)];
@@ -441,7 +443,7 @@ mod tests {
             println!("skipped: programs_of_recorded_files_are_the_same_on_every_run: no {}", traces.display());
             return;
         }
-        let mut disk = Disk::default();
+        let mut disk = Disk { files: Vec::new(), seed };
         let glimpse = glimpse(&mut disk, &traces, 1).unwrap().remove(0);
         let made = [glimpse, recorded(&mut disk, &traces, "sqlite", 3, 2).unwrap()];
         let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
@@ -451,7 +453,7 @@ mod tests {
     #[test]
     fn a_workload_is_written_where_its_files_lie() {
         let folder = tempfile::tempdir().unwrap();
-        let mut disk = Disk::default();
+        let mut disk = Disk { files: Vec::new(), seed };
         // Their paths decide which lies first.
         let [behind, first, unused] =
             [("b", 10_000), ("a", 40_960), ("c", 5_000)].map(|(path, bytes)| disk.add(path.to_owned(), bytes));

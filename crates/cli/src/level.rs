@@ -37,6 +37,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
 
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     let lender = Lender::start(settings)?;
+    let gate = lender.close_gate();
     if let Some(path) = &args.control {
         lender.control(path)?;
     }
@@ -57,6 +58,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
         sandbox::filter()?;
         confined.report();
     }
+    drop(gate);
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;

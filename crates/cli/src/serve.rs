@@ -164,6 +164,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if let Some(recording) = &plan.record {
         server.record(recording.clone())?;
     }
+    let gate = server.close_gate();
     if let Some(path) = &plan.control {
         server.control(path, move || {
             let (done, result) = channel();
@@ -181,14 +182,6 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!("listening on {address}");
     }
     let passed = server.listen_on_passed(plan.insecure_tcp)?;
-    if args.stdio {
-        let (input, output) = (std::io::stdin(), std::io::stdout());
-        let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
-        server.attach(input, output, move || {
-            // Fails where the server ends already.
-            let _ = stop.send(());
-        });
-    }
     if plan.listen.is_empty() && passed == 0 && !args.stdio {
         // There is nothing to lose.
         let _ = server.shut_down();
@@ -203,6 +196,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if let Some(confined) = confined {
         sandbox::filter()?;
         confined.report();
+    }
+    drop(gate);
+    if args.stdio {
+        let (input, output) = (std::io::stdin(), std::io::stdout());
+        let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
+        server.attach(input, output, move || {
+            // Fails where the server ends already.
+            let _ = stop.send(());
+        });
     }
     let (at, args) = (server.clone(), args.clone());
     // On a thread of its own: a device that does not respond delays reloads, but not the end.

@@ -13,6 +13,7 @@ use rustls::ServerConfig;
 use crate::controllers::Controllers;
 use crate::error::{ChangeError, Ended, Refused};
 use crate::export::Export;
+use crate::gate::Gate;
 use crate::listen::Listen;
 use crate::newcomers::{self, CONNECTIONS_EXTRA, Fruitless, Newcomer, Peer, Place};
 use crate::pending::Opening;
@@ -44,6 +45,7 @@ pub(crate) struct Common {
     /// Which certificates there are, and as new clients meet them.
     pub(crate) tls: Mutex<(Option<TlsSettings>, Option<Arc<ServerConfig>>)>,
     pub(crate) stopping: AtomicBool,
+    pub(crate) gate: Gate,
     clients: Mutex<Clients>,
     /// A client left.
     left: Condvar,
@@ -103,6 +105,7 @@ impl Common {
             sandboxed,
             tls: Mutex::new(tls),
             stopping: AtomicBool::new(false),
+            gate: Gate::default(),
             clients: Mutex::default(),
             left: Condvar::new(),
             accepted: AtomicU64::new(0),

@@ -30,6 +30,7 @@ use crate::control::{self, Answer};
 use crate::controllers::Controllers;
 use crate::descriptors;
 use crate::error::StartError;
+use crate::gate::{Closed, Gate};
 use crate::http::{Desk, Form, Report};
 use crate::listen::{Listen, Listener};
 use crate::newcomers::{self, Fruitless, Newcomer, Peer, Place};
@@ -92,6 +93,7 @@ struct Common {
     /// The number of this start.
     instance: u64,
     stopping: AtomicBool,
+    gate: Gate,
     guests: Mutex<HashMap<u64, Guest>>,
     accepted: AtomicU64,
     received_bytes: AtomicU64,
@@ -153,6 +155,7 @@ impl Lender {
             start: Instant::now(),
             instance: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
             stopping: AtomicBool::new(false),
+            gate: Gate::default(),
             guests: Mutex::default(),
             accepted: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
@@ -181,6 +184,11 @@ impl Lender {
             lender.accept(Listener::Tcp(listener), "metrics", move |_, socket, _| desk.attend(&report, socket))?;
         }
         Ok(lender)
+    }
+
+    /// As [`Server::close_gate`](crate::Server::close_gate).
+    pub fn close_gate(&self) -> Closed<'_> {
+        self.common.gate.close()
     }
 
     /// Where statistics are served over HTTP, with the port that the system chose for port 0.
@@ -265,7 +273,10 @@ impl Lender {
         let listener = Arc::new(listener);
         lock(&self.listeners).push(listener.clone());
         let common = self.common.clone();
-        let accept = move || listener.accept_all(&common.stopping, |socket, peer| client(&common, socket, peer));
+        let accept = move || {
+            common.gate.wait();
+            listener.accept_all(&common.stopping, |socket, peer| client(&common, socket, peer));
+        };
         Builder::new().name(name.to_owned()).spawn(accept)?;
         Ok(())
     }

@@ -23,6 +23,7 @@ use crate::control::{self, Reload, ReloadError};
 use crate::descriptors;
 use crate::error::{ChangeError, StartError};
 use crate::export::Export;
+use crate::gate::Closed;
 use crate::http::{Desk, Form, Report};
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
@@ -132,6 +133,12 @@ impl Server {
         Ok(count)
     }
 
+    /// Lets nobody in until the result is dropped: who connects to what listens from now on waits. So a server can give up rights between
+    /// the two.
+    pub fn close_gate(&self) -> Closed<'_> {
+        self.common.gate.close()
+    }
+
     /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and says in words what went
     /// wrong.
     pub fn control(
@@ -171,6 +178,7 @@ impl Server {
         lock(&self.listeners).push(listener.clone());
         let common = self.common.clone();
         let accept = move || {
+            common.gate.wait();
             listener.accept_all(&common.stopping, |socket, peer| client(&common, socket, peer));
         };
         lock(&self.threads).push(Builder::new().name(name.to_owned()).spawn(accept)?);

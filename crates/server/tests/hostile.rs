@@ -118,6 +118,24 @@ fn descriptors_1_newcomers_are_limited() {
     server.shut_down().unwrap();
 }
 
+/// A server that is to give up rights first lets nobody in until it has.
+#[test]
+fn gate_18_nobody_is_let_in_before_it_opens() {
+    let server = start(4 * MIB, &[("disk", "memory:1M")]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let gate = server.close_gate();
+    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    let mut early = UnixStream::connect(&path).unwrap();
+    early.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert_eq!(early.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    drop(gate);
+    early.set_read_timeout(None).unwrap();
+    assert_eq!(early.read(&mut [0]).unwrap(), 1);
+    drop(early);
+    server.shut_down().unwrap();
+}
+
 /// The clients of one export leave connections to others.
 #[test]
 fn clients_18_each_export_has_connections_of_its_own() {
