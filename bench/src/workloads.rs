@@ -428,7 +428,7 @@ mod tests {
     /// The tables in docs/papers/dulo.md are of these requests.
     #[test]
     fn seeded_programs_are_the_same_on_every_run() {
-        let mut disk = Disk { files: Vec::new(), seed };
+        let mut disk = Disk { files: Vec::new(), seed: SEED };
         let made = [viewperf(&mut disk, 495 * MIB), tpc_h(&mut disk), tpc_h_zipf(&mut disk).unwrap()];
         let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
         let tpc_h = [(3_200_000, 0x457764a0702b42db), (3_400_000, 0x1325eafdedd6b706)];
@@ -443,7 +443,7 @@ mod tests {
             println!("skipped: programs_of_recorded_files_are_the_same_on_every_run: no {}", traces.display());
             return;
         }
-        let mut disk = Disk { files: Vec::new(), seed };
+        let mut disk = Disk { files: Vec::new(), seed: SEED };
         let glimpse = glimpse(&mut disk, &traces, 1).unwrap().remove(0);
         let made = [glimpse, recorded(&mut disk, &traces, "sqlite", 3, 2).unwrap()];
         let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn a_workload_is_written_where_its_files_lie() {
         let folder = tempfile::tempdir().unwrap();
-        let mut disk = Disk { files: Vec::new(), seed };
+        let mut disk = Disk { files: Vec::new(), seed: SEED };
         // Their paths decide which lies first.
         let [behind, first, unused] =
             [("b", 10_000), ("a", 40_960), ("c", 5_000)].map(|(path, bytes)| disk.add(path.to_owned(), bytes));
