@@ -53,8 +53,8 @@ pub(crate) struct Core {
 
 /// The work to be done after a call of an engine, without its lock.
 struct After {
-    /// Threads wait for room, and there is room.
-    room: bool,
+    /// Of the threads that wait for room, as many as there may be room for.
+    room: usize,
     /// When the engine next has something to do, in µs.
     wakeup: Option<u64>,
 }
@@ -250,7 +250,7 @@ impl Cache {
         }
         // The timer also returns memory that was freed after a change.
         let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };
-        After { room: *queueing > 0 && work.replies.len() > before, wakeup }
+        After { room: (work.replies.len() - before).min(*queueing), wakeup }
     }
 
     /// Calls `shard`. A panic in `call` poisons it, because the state of its engine is then unknown.
@@ -285,8 +285,8 @@ impl Cache {
             (result, self.collect(core, shard, now, work))
         });
         let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
-        if room {
-            self.shards[shard as usize].room.notify_all();
+        for _ in 0..room {
+            self.shards[shard as usize].room.notify_one();
         }
         if let Some(at) = wakeup
             && at < self.timer.due.fetch_min(at, Ordering::AcqRel)
