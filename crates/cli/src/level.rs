@@ -30,9 +30,10 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
         settings.file.as_ref().map(|file| format!(", and {} in {}", human_bytes(file.bytes), file.path.display()));
     let HardeningArgs { core_dumps, user, no_sandbox, .. } = &args.hardening;
     let user = user.as_ref().map(|text| text.parse::<Account>()).transpose()?;
-    let _log = log::start(&args.log)?;
     let needed = (!no_sandbox).then(|| (settings.clone(), args.clone()));
     let confined = needed.map(|(settings, args)| sandbox::confine(move || Ok(files(&settings, &args)))).transpose()?;
+    // Its thread is in the sandbox, too.
+    let _log = log::start(&args.log)?;
     sandbox::allow_core_dumps(*core_dumps)?;
 
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;

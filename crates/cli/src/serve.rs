@@ -143,10 +143,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if args.print_config {
         return output::print(printed::config(&plan)?.as_bytes());
     }
-    let _log = log::start(&args.log)?;
-
     let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
     let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
+    // Its thread is in the sandbox, too.
+    let _log = log::start(&args.log)?;
     sandbox::allow_core_dumps(plan.core_dumps)?;
     if let Err(error) = nigh_backend::take_turns_of(TURN) {
         tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
@@ -183,6 +183,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let passed = server.listen_on_passed(plan.insecure_tcp)?;
     if plan.listen.is_empty() && passed == 0 && !args.stdio {
+        drop(gate);
         // There is nothing to lose.
         let _ = server.shut_down();
         bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, or --stdio");

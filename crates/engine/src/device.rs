@@ -212,7 +212,9 @@ impl Engine {
         let seeds = seeds.into_iter().map(|seed| seed ^ secret).collect::<Vec<u64>>();
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
-        self.levels[level].at_device.push_back((id, now));
+        if self.levels[level].level.config.patience_us < u64::MAX {
+            self.levels[level].at_device.push_back((id, now));
+        }
         let is_shared = self.unified && self.levels[level].level.config.shared;
         let ages_us = if is_shared { keys.into_iter().map(|key| self.age_us(key, now)).collect() } else { Vec::new() };
         Operation { leaves, ages_us, volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }

@@ -1,6 +1,6 @@
 //! Blocks that a device fails to write. They wait for the next attempt, and other blocks of the volume are written as ever.
-//! After `WriteBack::patience_us`, the volume *fails*: writes to such blocks fail, and if no write succeeds, or there are many
-//! such blocks, so do all that find no room. Other requests get other room than these blocks occupy.
+//! After `WriteBack::patience_us`, the volume *fails*: writes to such blocks fail, and if no write succeeds, or such blocks take all
+//! the room for dirty ones, so do all that find no room. Other requests get other room than these blocks occupy.
 
 use std::ops::Range;
 
@@ -54,12 +54,9 @@ impl Failures {
 }
 
 impl VolumeState {
-    /// Its fault, if writes that find no room would wait for a device that fails for longer than `WriteBack::patience_us`: it
-    /// fails all writes, or more than `most` blocks.
-    fn fault_of_room(&self, most: u32) -> Option<Fault> {
-        let (failures, failed) = (self.failures.as_ref()?, self.dirty.failed_len());
-        let fails_all = failures.all && failed == self.dirty.len();
-        (fails_all || failures.lasting && failed as u32 > most).then_some(failures.fault)
+    /// Whether its device fails all writes, for longer than `WriteBack::patience_us`.
+    fn fails_all(&self) -> bool {
+        self.failures.as_ref().is_some_and(|failures| failures.all) && self.dirty.failed_len() == self.dirty.len()
     }
 }
 
@@ -84,9 +81,12 @@ impl Engine {
         }
     }
 
-    /// The fault of writes of `volume` that find no room, if they are not to wait for it.
+    /// The fault of writes of `volume` that find no room, if only its device can make some, which has failed for long.
     pub(crate) fn fault_of_room(&self, volume: Volume) -> Option<Fault> {
-        self.state_of(volume).fault_of_room(self.config.request_blocks())
+        let state = self.state_of(volume);
+        let failures = state.failures.as_ref()?;
+        let has_none = state.fails_all() || failures.lasting && self.has_many_failed(volume);
+        has_none.then_some(failures.fault)
     }
 
     /// The fault of a write to a block that could not be written for long. Requests that wait for the device are tried
@@ -148,12 +148,13 @@ impl Engine {
         states.map(|state| state.dirty.failed_len() as u32).sum()
     }
 
-    /// Whether requests wait for frames that blocks of failing volumes may occupy, and the policy has blocks to give.
+    /// Whether requests wait for frames that blocks of failing volumes or operations of late levels may occupy, and the policy has
+    /// blocks to give.
     pub(crate) fn is_cramped(&self) -> bool {
         // The longest request, and the blocks at its edges.
         let needed = self.config.request_blocks() + 2;
         !self.waiting.is_empty()
-            && !self.failing.is_empty()
+            && (!self.failing.is_empty() || self.levels.iter().any(|state| state.late))
             && self.frames.available() < self.reserved + needed
             && self.resident > self.capacity / 2
     }

@@ -47,6 +47,7 @@ impl Engine {
         let at_device = self.levels[level].at_device.iter().map(|&(id, _)| id);
         let at_device: Vec<u64> = at_device.filter(is_fetch).collect();
         self.queued -= queued.len() as u32;
+        let is_over = !queued.is_empty() || !at_device.is_empty();
         for id in queued {
             let Some(Record::Fetch(fetch)) = self.operations.remove(&id) else { unreachable!("it is one") };
             let blocks: Vec<(u64, u32)> = (fetch.first.index()..).zip(fetch.frames.iter().copied()).collect();
@@ -57,6 +58,9 @@ impl Engine {
             if !self.abandon(id, now) {
                 break;
             }
+        }
+        if is_over {
+            self.pump(now);
         }
     }
 
@@ -91,7 +95,7 @@ impl Engine {
     fn abandon(&mut self, id: u64, now: u64) -> bool {
         let Some(Record::Fetch(fetch)) = self.operations.remove(&id) else { unreachable!("it is one") };
         let (volume, count) = (fetch.first.volume(), fetch.frames.len() as u32);
-        if !self.has_room(count) && !self.make_room(volume, count) {
+        if !self.has_room(count) && !self.shed_for(count, 4 * count) {
             self.operations.insert(id, Record::Fetch(fetch));
             return false;
         }

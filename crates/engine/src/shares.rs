@@ -125,16 +125,16 @@ impl Engine {
 
     /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. When all volumes together have
     /// reached it, each volume still has its part, and the longest request at least, up to half of the cache; so slow devices
-    /// do not hold up the others. Nor do blocks that failing devices cannot write. A volume whose last write failed, or with more
-    /// failed blocks than the longest request has, gets room for that request alone, as long as others leave it.
+    /// do not hold up the others. Nor do blocks that failing devices cannot write. A volume whose last write failed, or with too
+    /// many failed blocks, has only the longest request, as long as others leave room for it.
     pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
         let (state, most, bound) = (self.state_of(volume), self.marks.most, self.dirty_bound());
         let all = self.dirty + self.filling + count;
         let own = state.changed() + count;
         let written = own - state.dirty.failed_len() as u32;
         let request = self.config.request_blocks();
-        let is_sick = state.failures.as_ref().is_some_and(|failures| failures.none_since.is_some());
-        let is_sick = is_sick || state.dirty.failed_len() as u32 > request;
+        let fails = state.failures.as_ref().is_some_and(|failures| failures.none_since.is_some());
+        let is_sick = fails || self.has_many_failed(volume);
         let allowed = match is_sick {
             _ if all <= most => true,
             true => own <= request && all <= most.midpoint(bound),
@@ -147,6 +147,14 @@ impl Engine {
             self.dirty_most = self.dirty_most.max(all);
         }
         allowed
+    }
+
+    /// Whether blocks that cannot be written take all the room for dirty blocks, and `volume` has more of them than the longest
+    /// request.
+    pub(crate) fn has_many_failed(&self, volume: Volume) -> bool {
+        let failed = |state: &VolumeState| state.dirty.failed_len() as u32;
+        failed(self.state_of(volume)) > self.config.request_blocks()
+            && self.volumes.iter().flatten().map(|state| failed(state)).sum::<u32>() > self.marks.most
     }
 
     /// The most dirty blocks of all volumes, unless flushes fail.
@@ -211,8 +219,14 @@ impl Engine {
         if own + count > modest || all == state.changed() + state.outside + state.loading {
             return false;
         }
+        self.shed_for(count, 4 * count + modest)
+    }
+
+    /// Has blocks leave memory until `count` frames can be taken, at most `most` blocks, and half of the cache. Returns whether they
+    /// can.
+    pub(crate) fn shed_for(&mut self, count: u32, most: u32) -> bool {
         let needed = self.reserved + count;
-        let mut left = 4 * count + modest;
+        let mut left = most;
         while self.frames.available() < needed && left > 0 && self.resident > self.capacity / 2 {
             left -= 1;
             self.drain_forgotten();

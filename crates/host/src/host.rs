@@ -65,6 +65,14 @@ pub struct Host {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// What a thread of the cache does. If it panics, the cache stops.
+fn or_poison(cache: &Cache, name: &str, run: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        tracing::error!("the {name} thread panicked: the cache has stopped");
+        cache.poison();
+    }
+}
+
 impl Host {
     /// Opens the disks and starts the threads that do I/O.
     pub fn start(settings: Settings) -> Result<Host, StartError> {
@@ -136,25 +144,25 @@ impl Host {
         let cache = self.common.cache.clone();
         let drive = move || {
             let mut work = Work::default();
-            let run = || {
+            or_poison(&cache, "device", || {
                 driver.run(|done| {
                     done.drain(..).for_each(|completion| cache.complete(completion, &mut work));
                     cache.dispatch(&mut work, None);
                 });
-            };
-            if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                tracing::error!("the device thread panicked: the cache has stopped");
-                cache.poison();
-            }
+            });
         };
         let at = self.common.clone();
-        let keep_time = move || at.cache.keep_time(|| at.closed.load(Ordering::Acquire));
+        let keep_time = move || {
+            or_poison(&at.cache, "timer", || at.cache.keep_time(|| at.closed.load(Ordering::Acquire)));
+        };
         let mut threads = lock(&self.threads);
         threads.push(Builder::new().name("driver".into()).spawn(drive)?);
         threads.push(Builder::new().name("timer".into()).spawn(keep_time)?);
         let cache = self.common.cache.clone();
         if cache.contents.is_some() {
-            threads.push(Builder::new().name("encoder".into()).spawn(move || cache.encode())?);
+            threads.push(
+                Builder::new().name("encoder".into()).spawn(move || or_poison(&cache, "encoder", || cache.encode()))?,
+            );
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nigh_backend::{Home, Image, LevelNews, PLACES, ServerShare, Stamp};
 use nigh_engine::{Fault, LevelConfig, LevelCounters, Port, Stored, Volume};
@@ -211,12 +211,11 @@ impl Cache {
         Ok(restored)
     }
 
-    /// Waits until nothing is on its way to or from a level. Returns false if that takes too long. The disks are closed.
+    /// Waits until nothing is on its way to or from a level. Returns false if its device takes too long. The disks are closed.
     fn wait_for_level(&self, at: usize) -> Result<bool, Poisoned> {
-        let until = Instant::now() + Duration::from_micros(LevelConfig::PATIENCE_US);
         for shard in 0..self.shards() {
             while !self.peek(shard, |core| core.engine.is_level_idle(at))? {
-                if Instant::now() >= until {
+                if self.peek(shard, |core| core.engine.is_level_late(at))? {
                     return Ok(false);
                 }
                 std::thread::sleep(GLANCE);

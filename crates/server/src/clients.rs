@@ -280,18 +280,23 @@ impl Common {
     /// Whether each other export can have its own connections beside another client of `export`.
     fn leaves_room(&self, clients: &Clients, export: &Arc<Export>) -> bool {
         let exports = self.exports();
-        let own = OWN.min(self.connections_max / 2 / exports.len().max(1));
-        if clients.len() + own * exports.len() <= self.connections_max {
+        let each = OWN.min(self.connections_max / 2 / exports.len().max(1));
+        if clients.len() + each * exports.len() <= self.connections_max {
             return true;
         }
         let mut of: HashMap<*const Export, usize> = HashMap::new();
-        for export in clients.values().filter_map(|client| client.export.as_ref()) {
+        let there = clients.values().filter(|client| !client.stream.is_abandoned());
+        for export in there.filter_map(|client| client.export.as_ref()) {
             *of.entry(Arc::as_ptr(export)).or_default() += 1;
         }
         let has = |export| of.get(&Arc::as_ptr(export)).copied().unwrap_or(0);
+        let own = |export: &Arc<Export>| match export.connections_max() as usize {
+            0 => each,
+            most => each.min(most),
+        };
         let others = exports.iter().filter(|other| !Arc::ptr_eq(other, export));
-        let needed: usize = others.map(|other| own.saturating_sub(has(other))).sum();
-        has(export) < own || of.values().sum::<usize>() + needed < self.connections_max
+        let needed: usize = others.map(|other| own(other).saturating_sub(has(other))).sum();
+        has(export) < own(export) || of.values().sum::<usize>() + needed < self.connections_max
     }
 
     pub(crate) fn forget(&self, id: u64) {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -41,11 +42,20 @@ const HEAP_DEMAND: Duration = Duration::from_millis(500);
 /// Serves a client until it leaves or `stream` is shut down. What it may see is the business of `guest`.
 pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<(), Ended> {
     let Some(mut session) = Connection::begin(stream.clone(), cache, guest)? else { return Ok(()) };
-    let result = session.run();
-    session.send();
-    if result.is_ok() {
-        session.link.finish();
-        stream.say_goodbye();
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        let result = session.run();
+        session.send();
+        result
+    }));
+    let result = run.unwrap_or(Err(Ended::Assertion));
+    match result {
+        Ok(()) => {
+            session.link.finish();
+            stream.say_goodbye();
+        }
+        // Some of this may be for other clients.
+        Err(Ended::Assertion) => cache.dispatch(&mut session.work, None),
+        Err(_) => {}
     }
     session.link.close();
     session.collected.iter().filter_map(Weak::upgrade).for_each(|job| job.give_back());

@@ -120,6 +120,8 @@ pub(crate) enum Ended {
     Tls(io::Error),
     #[error(transparent)]
     Refused(#[from] Refused),
+    #[error("an assertion of the server failed")]
+    Assertion,
 }
 
 /// Why a client cannot have the export that it chose.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -390,18 +389,13 @@ fn connect(
 
 fn serve(common: &Common, id: u64, tls: Option<Arc<ServerConfig>>) {
     let stream = common.stream_of(id);
+    let _left = AtEnd(Some(|| common.forget(id)));
     // One that came in too late to be told of the end.
     if !common.stopping.load(Ordering::Acquire) {
         tracing::debug!(id, "connected");
-        let serve = || connection::serve(stream.clone(), common.host.cache(), &Guest { common, id, tls });
-        match catch_unwind(AssertUnwindSafe(serve)) {
-            Ok(Ok(())) => tracing::debug!(id, "left"),
-            Ok(Err(error)) => common.note_failed(id, &error),
-            Err(_) => {
-                tracing::error!(id, "an assertion of the server failed: the connection is closed");
-                stream.abandon();
-            }
+        match connection::serve(stream, common.host.cache(), &Guest { common, id, tls }) {
+            Ok(()) => tracing::debug!(id, "left"),
+            Err(error) => common.note_failed(id, &error),
         }
     }
-    common.forget(id);
 }
