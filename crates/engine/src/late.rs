@@ -52,7 +52,7 @@ impl Engine {
             let Some(Record::Fetch(fetch)) = self.operations.remove(&id) else { unreachable!("it is one") };
             let blocks: Vec<(u64, u32)> = (fetch.first.index()..).zip(fetch.frames.iter().copied()).collect();
             self.end_fetch(&fetch);
-            self.load_wanted(&fetch, blocks, now);
+            self.load_below(fetch.first.volume(), blocks, level, now);
         }
         for id in at_device {
             if !self.abandon(id, now) {
@@ -77,20 +77,6 @@ impl Engine {
         }
     }
 
-    /// Loads those of `blocks` from below that are still wanted.
-    fn load_wanted(&mut self, fetch: &Fetch, mut blocks: Vec<(u64, u32)>, now: u64) {
-        let volume = fetch.first.volume();
-        blocks.retain(|&(block, frame)| {
-            let key = Key::new(volume, block);
-            let wanted = self.current(key) == Some(frame);
-            if !wanted {
-                self.end_load(key, frame, false);
-            }
-            wanted
-        });
-        self.load_below(volume, &blocks, fetch.level, now);
-    }
-
     /// Loads the blocks of the fetch `id`, which is at its device, into other frames. Returns false if there are not enough.
     fn abandon(&mut self, id: u64, now: u64) -> bool {
         let Some(Record::Fetch(fetch)) = self.operations.remove(&id) else { unreachable!("it is one") };
@@ -110,7 +96,7 @@ impl Engine {
             }
             self.frames.clear(frame, LOADING | PREFETCHED);
         }
-        self.load_below(volume, &moved, fetch.level, now);
+        self.load_below(volume, moved, fetch.level, now);
         self.operations.insert(id, Record::Late { level: fetch.level, frames: fetch.frames });
         true
     }

@@ -462,7 +462,12 @@ impl Engine {
                 self.complete_load(Key::new(volume, first.index() + at as u64), frame, now);
             }
         }
-        bad.retain(|&(block, frame)| {
+        self.load_below(volume, bad, level, now);
+    }
+
+    /// Loads those of `blocks` from below that are still wanted: `level` did not return them.
+    pub(crate) fn load_below(&mut self, volume: Volume, mut blocks: Vec<(u64, u32)>, level: usize, now: u64) {
+        blocks.retain(|&(block, frame)| {
             let key = Key::new(volume, block);
             let wanted = self.current(key) == Some(frame);
             if !wanted {
@@ -470,11 +475,6 @@ impl Engine {
             }
             wanted
         });
-        self.load_below(volume, &bad, level, now);
-    }
-
-    /// Loads blocks that `level` did not return from below.
-    pub(crate) fn load_below(&mut self, volume: Volume, blocks: &[(u64, u32)], level: usize, now: u64) {
         let class = |engine: &Engine, frame: u32| {
             let load = &engine.loads[&frame];
             let waits = load.reading == Reading::Demand || !load.waiters.is_empty();
