@@ -122,7 +122,7 @@ enum Bench {
         /// Workloads (all of them)
         #[arg(long, value_delimiter = ',')]
         workload: Vec<String>,
-        /// Of the random numbers in the workloads
+        /// Seed of the workloads' random numbers
         #[arg(long, value_name = "N", default_value_t = workloads::SEED)]
         seed: u64,
     },

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     let user = user.as_ref().map(|text| text.parse::<Account>()).transpose()?;
     let needed = (!no_sandbox).then(|| (settings.clone(), args.clone()));
     let confined = needed.map(|(settings, args)| sandbox::confine(move || Ok(files(&settings, &args)))).transpose()?;
-    // Its thread is in the sandbox, too.
+    // Here, so that its thread is in the sandbox, too.
     let _log = log::start(&args.log)?;
     sandbox::allow_core_dumps(*core_dumps)?;
 

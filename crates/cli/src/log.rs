@@ -16,7 +16,7 @@ const LINES: usize = 1024;
 /// How long the end waits for lines that are left.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// When it is dropped, the lines that are left are written, unless nobody reads them.
+/// When it is dropped, it waits for up to [`FAREWELL`] until the lines that are left are written, unless there are too many.
 pub(crate) struct Log {
     lines: SyncSender<Vec<u8>>,
     /// An empty line was written.
@@ -75,7 +75,7 @@ fn write_all(output: &mut impl Write, queue: &Receiver<Vec<u8>>, lost: &AtomicU6
         let _ = output.write_all(&line);
         let lost = lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let _ = writeln!(output, "{lost} lines are missing here: they were not read in time");
+            let _ = writeln!(output, "{lost} lines of the log were lost: standard error was not read in time");
         }
         if line.is_empty() {
             let _ = done.try_send(());

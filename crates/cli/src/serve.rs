@@ -145,7 +145,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
     let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
-    // Its thread is in the sandbox, too.
+    // Here, so that its thread is in the sandbox, too.
     let _log = log::start(&args.log)?;
     sandbox::allow_core_dumps(plan.core_dumps)?;
     if let Err(error) = nigh_backend::take_turns_of(TURN) {

@@ -63,7 +63,7 @@ enum Kind {
     WriteThrough,
     /// With a level on another file, which survives.
     Level,
-    /// On a block device, by io_uring; there are threads for files in user space.
+    /// On a block device, by io_uring; a file on FUSE gets threads.
     Ring,
     QemuNbd,
     /// Its cache filter, which acknowledges in its own file.
@@ -272,7 +272,7 @@ impl Bench {
             let found: Result<Vec<_>, String> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
             (status, found)
         });
-        // What the system has of it goes to the disk, unless that is off.
+        // What the system has cached goes to the disk, unless that is off.
         drop(device);
         row.stuck += u64::from(clean.is_err());
         let clean = clean?;
@@ -323,7 +323,7 @@ fn end_often(test: &str, kinds: &[Kind], cuts: u64, seed: u64) {
         let mut random = Rng::with_seed(seed + at as u64);
         let Some(mut bench) = Bench::new(test, random.u64(..)) else { return };
         if *kind == Kind::Ring && Loop::attach(bench.disk.file()).is_none() {
-            println!("skipped: {test}, {}: losetup makes none here", kind.name());
+            println!("skipped: {test}, {}: losetup attaches no device here", kind.name());
             continue;
         }
         let mut row = Row::default();

@@ -43,7 +43,7 @@ fn main() {
         "{count} seeds in {:.1?}: {} requests ({} failed, {} refused, {} blocks joined a load, {} were adopted), {} device \
          operations, {} crashes; tenants said {} things, {} blocks were prefetched ({} used), {} lists dropped, {} decisions \
          overruled, {} of them wrongly; levels stored {} blocks, returned {} ({} of them decoded, while {} bits flipped in encoded ones), {} were damaged, {} became invalid, {} survived a \
-         restart; {} levels were switched off, and were too slow {} times; {} flushes failed for other engines, after {} failed ones data was lost",
+         restart; {} levels were switched off; levels were too slow {} times; {} flushes failed for other engines, after {} failed ones data was lost",
         began.elapsed(),
         sum(|done| done.requests),
         sum(|done| done.failed),

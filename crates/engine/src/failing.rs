@@ -1,6 +1,6 @@
 //! Blocks that a device fails to write. They wait for the next attempt, and other blocks of the volume are written as ever.
-//! After `WriteBack::patience_us`, the volume *fails*: writes to such blocks fail, and if no write succeeds, or such blocks take all
-//! the room for dirty ones, so do all that find no room. Other requests get other room than these blocks occupy.
+//! After `WriteBack::patience_us`, the volume *fails*: writes to such blocks fail. Writes that find no room fail, too, if no write
+//! succeeds or such blocks take all the room for dirty ones. Other requests get other room than these blocks occupy.
 
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// The fault of writes of `volume` that find no room, if only its device can make some, which has failed for long.
+    /// The fault of writes of `volume` that find no room, if only its device, which has long failed, can make room.
     pub(crate) fn fault_of_room(&self, volume: Volume) -> Option<Fault> {
         let state = self.state_of(volume);
         let failures = state.failures.as_ref()?;

@@ -16,7 +16,7 @@ impl Engine {
         self.levels[level].late
     }
 
-    /// A level whose device began to take longer than that, or no longer does, with which of them it is.
+    /// The next level that became late (`true`), or is no longer late (`false`).
     pub fn next_late(&mut self) -> Option<(usize, bool)> {
         let at = self.levels.iter().position(|state| state.late != state.told_late)?;
         let state = &mut self.levels[at];

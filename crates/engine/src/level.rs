@@ -24,8 +24,8 @@ pub struct LevelConfig {
     pub blocks: u32,
     /// After this many failed operations in a row it is switched off.
     pub faults: u32,
-    /// While its device takes longer than this for an operation, in µs, nothing is fetched from there or stored there, and what
-    /// is being fetched is loaded from below.
+    /// While its device takes longer than this for an operation, in µs, no fetch or store is begun there, and what is being fetched
+    /// is loaded from below.
     pub patience_us: u64,
     /// Whether others use it, too, and with a policy that decides for levels, it forgets what is fetched for a higher one. The host tells which blocks left
     /// ([`Engine::note_shared`](crate::Engine::note_shared)).

@@ -276,7 +276,7 @@ impl Queue {
         true
     }
 
-    /// Takes out the reads and prefetches that `choose` chooses by their numbers, in the order of their arrival.
+    /// Takes out the reads and prefetches that `choose` chooses by their numbers: first the reads, in the order of their arrival.
     pub(crate) fn take_reads(&mut self, choose: impl Fn(u64) -> bool) -> Vec<u64> {
         let lanes = [&mut self.reads, &mut self.prefetches];
         let taken = lanes.into_iter().flat_map(|lane| {

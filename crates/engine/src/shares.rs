@@ -222,8 +222,8 @@ impl Engine {
         self.shed_for(count, 4 * count + modest)
     }
 
-    /// Has blocks leave memory until `count` frames can be taken, at most `most` blocks, and half of the cache. Returns whether they
-    /// can.
+    /// Has at most `most` blocks leave memory, and no more than half of the cache, until `count` frames can be taken. Returns whether
+    /// they can.
     pub(crate) fn shed_for(&mut self, count: u32, most: u32) -> bool {
         let needed = self.reserved + count;
         let mut left = most;

@@ -80,10 +80,10 @@ impl Cache {
         match (before, late) {
             (0, true) => tracing::warn!(
                 level = %path,
-                "it has not answered for {} s: until it does, blocks are loaded from below",
+                "the level has not answered for {} s: until it does, blocks are loaded from below",
                 LevelConfig::PATIENCE_US / 1_000_000
             ),
-            (1, false) => tracing::info!(level = %path, "it answers again"),
+            (1, false) => tracing::info!(level = %path, "the level answers again"),
             _ => {}
         }
     }
@@ -309,7 +309,7 @@ impl Common {
             match self.cache.wait_for_level(level.number()) {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::error!(level = %level.path().display(), "it does not answer: it will start empty");
+                    tracing::error!(level = %level.path().display(), "the level does not answer: it will start empty");
                     continue;
                 }
                 Err(Poisoned { .. }) => continue,

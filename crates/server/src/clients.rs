@@ -265,7 +265,7 @@ impl Common {
                 tracing::warn!(
                     export = name,
                     refused,
-                    "clients are refused: other exports need the connections that are left"
+                    "clients are refused: the remaining connections are reserved for other exports"
                 );
             }
             return Err(Refused::Crowded);
@@ -309,9 +309,12 @@ impl Common {
 
     /// The connection `id` ended with an error.
     pub(crate) fn note_failed(&self, id: u64, error: &Ended) {
+        if matches!(error, Ended::Panic) {
+            return tracing::error!(id, %error, "the connection ended");
+        }
         tracing::debug!(id, %error, "the connection ended");
         if let Some(failed) = self.failed.add(Instant::now()) {
-            tracing::info!(id, %error, failed, "connections end with errors");
+            tracing::info!(id, %error, failed_in_all = failed, "a connection ended with an error");
         }
     }
 

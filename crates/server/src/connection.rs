@@ -47,14 +47,14 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) 
         session.send();
         result
     }));
-    let result = run.unwrap_or(Err(Ended::Assertion));
+    let result = run.unwrap_or(Err(Ended::Panic));
     match result {
         Ok(()) => {
             session.link.finish();
             stream.say_goodbye();
         }
         // Some of this may be for other clients.
-        Err(Ended::Assertion) => cache.dispatch(&mut session.work, None),
+        Err(Ended::Panic) => cache.dispatch(&mut session.work, None),
         Err(_) => {}
     }
     session.link.close();

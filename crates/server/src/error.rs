@@ -120,8 +120,8 @@ pub(crate) enum Ended {
     Tls(io::Error),
     #[error(transparent)]
     Refused(#[from] Refused),
-    #[error("an assertion of the server failed")]
-    Assertion,
+    #[error("its thread panicked")]
+    Panic,
 }
 
 /// Why a client cannot have the export that it chose.
@@ -129,7 +129,7 @@ pub(crate) enum Ended {
 pub(crate) enum Refused {
     #[error("the export has as many clients as allowed")]
     Full,
-    #[error("the connections that are left are for clients of other exports")]
+    #[error("the remaining connections are reserved for other exports")]
     Crowded,
     #[error("the export is being removed")]
     Leaving,

@@ -1,11 +1,11 @@
-//! Who connects before the server is as it is to be waits.
+//! Clients that connect before the server is ready wait.
 
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 #[derive(Default)]
 pub(crate) struct Gate(RwLock<()>);
 
-/// As long as this exists, nobody is let in; who connects waits.
+/// While this exists, listeners that are started accept nobody.
 pub struct Closed<'a> {
     _closed: RwLockWriteGuard<'a, ()>,
 }

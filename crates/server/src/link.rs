@@ -28,7 +28,7 @@ const BYTES_MAX: usize = 2 << 20;
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 /// A client that is behind `RATE_MIN` for so long may have to leave if others need the memory of its replies.
 const SLOW: Duration = Duration::from_secs(1);
-/// A thread that does not wait for the socket leaves the rest of the replies to the writer after so many bytes: others need it.
+/// After so many bytes, a thread that does not wait for the socket leaves the rest to the writer: others need that thread.
 const AT_ONCE: u64 = 1 << 20;
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;

@@ -132,8 +132,8 @@ impl Server {
         Ok(count)
     }
 
-    /// Lets nobody in until the result is dropped: who connects to what listens from now on waits. So a server can give up rights between
-    /// the two.
+    /// Until the result is dropped, nobody is let in by what listens from now on: clients that connect wait. So a server can listen, give
+    /// up rights, and then accept.
     pub fn close_gate(&self) -> Closed<'_> {
         self.common.gate.close()
     }

@@ -110,7 +110,7 @@ impl Secure {
                 continue;
             }
             drop(session);
-            // The parts of a record together take no longer than a read of the socket.
+            // However many parts a record has, nothing more is received once a read of the socket would be over.
             match since {
                 None => since = Some(Instant::now()),
                 Some(since) => {
@@ -258,7 +258,7 @@ mod tests {
         assert!(written <= BATCH && taken <= BATCH, "{taken} encrypted bytes were taken of {written}");
     }
 
-    /// A record that comes byte by byte takes no longer than a read may.
+    /// A record that comes byte by byte is not waited for much longer than one that does not come.
     #[test]
     fn tls_18_parts_of_a_record_do_not_prolong_the_wait() {
         const PATIENCE: Duration = Duration::from_millis(200);
