@@ -218,7 +218,7 @@ fn text(status: &Statistics) -> String {
         let _ = writeln!(
             text,
             "\n{}: its device fails to write {} ({}). It is tried again each second; writes to these bytes fail, or all that \
-             find no room if none succeeds.",
+             find no room if none succeeds or too many failed.",
             disk.name,
             human_bytes(disk.failed_bytes),
             ranges(&disk.failed),

@@ -384,8 +384,8 @@ impl Engine {
     /// The place of `block` of `volume` in the highest level, from number `from` on, that holds it and answers.
     fn locate(&self, volume: Volume, block: u64, from: usize) -> Option<(usize, u32)> {
         let entry = self.entry(Key::new(volume, block));
-        let levels = (from..self.levels.len()).filter(|&at| !self.levels[at].late);
-        levels.into_iter().find_map(|at| Some((at, self.levels[at].level.find(entry)?)))
+        let mut levels = (from..self.levels.len()).filter(|&at| !self.levels[at].late);
+        levels.find_map(|at| Some((at, self.levels[at].level.find(entry)?)))
     }
 
     /// Queues the operations that load `blocks`, which are in ascending order with their frames: from the levels from

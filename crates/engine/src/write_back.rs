@@ -187,7 +187,8 @@ impl Engine {
     }
 
     /// When `next_operation` should be called again even if nothing happens, in µs: for dirty blocks that reach the
-    /// limit of their age or whose write is to be tried again, and for levels that take too long. It is 0 if `step` has something to do at once.
+    /// limit of their age or whose write is to be tried again, and for levels that take too long. It is 0 if `step` has
+    /// something to do at once.
     pub fn next_wakeup(&self) -> Option<u64> {
         if self.can_step() {
             return Some(0);

@@ -27,7 +27,7 @@ impl Cache {
                 %fault,
                 bytes = words(&failed),
                 "its device fails writes: they are tried again each second; meanwhile, writes to these bytes fail, or all that find \
-                 no room if none succeeds"
+                 no room if none succeeds or too many failed"
             ),
             None if before && !fails => tracing::info!(disk = disk.name(), "its device writes again"),
             _ => {}
