@@ -43,6 +43,7 @@ struct File {
     policy: Option<String>,
     allocate: Option<AllocateArg>,
     batch: Option<u32>,
+    adapt_batch: Option<bool>,
     prefetch_window: Option<u32>,
     write_mode: Option<WriteModeArg>,
     readahead: Option<String>,
@@ -392,6 +393,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
     ensure!((1..=4096).contains(&settings.host.batch), "batch is from 1 to 4096");
+    settings.host.adapt_batch = args.adapt_batch || file.adapt_batch.unwrap_or(false);
     settings.host.prefetch_window =
         args.prefetch_window.or(file.prefetch_window).unwrap_or(HostSettings::PREFETCH_WINDOW);
     if let Some(text) = args.readahead.as_ref().or(file.readahead.as_ref()) {

@@ -91,6 +91,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let tenants = timed.allocate.map(|allocate| Config {
         allocation: allocate.into(),
         batch: timed.batch,
+        adapt_batch: timed.adapt_batch,
         window: timed.prefetch_window,
         ..Config::default()
     });

@@ -75,12 +75,12 @@ impl LruSp {
     ///
     /// To be called after each reference of the tenant and each [`prefetched`](LruSp::prefetched), until it returns
     /// `None`. The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it calls
-    /// again, and sends the whole batch, sorted by place, at the end.
-    pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
+    /// again, and sends the whole batch, sorted by place, at the end. `now` is the host's time, in any unit.
+    pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index, now: u64) -> Option<Block> {
         let (most, least, adapts) = (self.config.batch, self.config.free_least, self.config.adapt_batch);
         let owner = self.owner(tenant);
         let share = self.shares.get_mut(owner as usize)?;
-        let batch = if adapts { share.pace.batch(most) } else { most };
+        let batch = if adapts { share.pace(device).map_or(most, |pace| pace.batch(most)) } else { most };
         let underway = share.outstanding.iter().any(|&(other, _)| other == device);
         let prefetch = share.prediction.as_mut()?;
         let before = prefetch.furthest_hole();
@@ -89,7 +89,7 @@ impl LruSp {
         let (position, block) = hole?;
         let enough = self.free_frames() >= least || self.free_blocks(owner, position) >= least;
         let terms = self.config.terms();
-        let Share { prediction, outstanding, credit, allowance, .. } = &mut self.shares[owner as usize];
+        let Share { prediction, outstanding, paces, credit, allowance, .. } = &mut self.shares[owner as usize];
         let prefetch = prediction.as_mut()?;
         if !enough || *credit == Some(0) || !allowance.has_any(terms) {
             prefetch.end_batch(device);
@@ -97,24 +97,29 @@ impl LruSp {
         }
         prefetch.issue(device);
         *credit = credit.map(|credit| credit - 1);
-        match outstanding.iter_mut().find(|(other, _)| *other == device) {
-            Some((_, count)) => *count += 1,
-            None => outstanding.push((device, 1)),
+        let count = of_device(outstanding, device);
+        if adapts {
+            of_device(paces, device).fetch(*count, now);
         }
+        *count += 1;
         Some(block)
     }
 
-    /// A prefetch of `tenant` from `device` is complete or failed, whether or not its list still exists.
+    /// A prefetch of `tenant` from `device` is complete or failed at `now`, whether or not its list still exists.
     ///
     /// # Panics
     /// If none is outstanding.
-    pub fn prefetched(&mut self, tenant: Tenant, device: u32) {
-        let outstanding = self.share_mut(tenant).map(|share| &mut share.outstanding);
-        let outstanding = outstanding.expect("a prefetch that was asked for");
+    pub fn prefetched(&mut self, tenant: Tenant, device: u32, now: u64) {
+        let most = self.config.batch;
+        let share = self.share_mut(tenant);
+        let Share { outstanding, paces, .. } = share.expect("a prefetch that was asked for");
         let at = outstanding.iter().position(|&(other, _)| other == device).expect("a prefetch that was asked for");
         outstanding[at].1 -= 1;
         if outstanding[at].1 == 0 {
             outstanding.swap_remove(at);
+            if let Some((_, pace)) = paces.iter_mut().find(|(other, _)| *other == device) {
+                pace.over(now, most);
+            }
         }
     }
 
@@ -124,7 +129,6 @@ impl LruSp {
         if self.is_ahead(slot, owner) {
             let share = &mut self.shares[owner as usize];
             share.statistics.late += 1;
-            share.pace.waits();
         }
     }
 
@@ -339,6 +343,16 @@ impl LruSp {
         self.collect();
         Ok(())
     }
+}
+
+/// What `all` has for `device`.
+fn of_device<T: Default>(all: &mut Vec<(u32, T)>, device: u32) -> &mut T {
+    let known = all.iter().position(|&(other, _)| other == device);
+    let at = known.unwrap_or_else(|| {
+        all.push((device, T::default()));
+        all.len() - 1
+    });
+    &mut all[at].1
 }
 
 /// The blocks of `chunk`, including those it covers in part; `None` for an empty file.

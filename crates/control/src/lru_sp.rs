@@ -249,7 +249,6 @@ impl LruSp {
             known.flags &= !(AHEAD | CHARGED);
             if let Some(share) = self.shares.get_mut(owner as usize) {
                 share.statistics.used += 1;
-                share.pace.used(self.config.batch);
                 if is_charged {
                     share.allowance.used(self.config.terms());
                 }

@@ -74,8 +74,8 @@ pub(crate) struct Share {
     pub(crate) outstanding: Vec<(u32, u32)>,
     /// The remaining prefetches allowed to it, once a list of it was dropped as wrong.
     pub(crate) credit: Option<u32>,
-    /// What it waits for, of what was prefetched.
-    pub(crate) pace: Pace,
+    /// The size of its batches, by device, where they adapt.
+    pub(crate) paces: Vec<(u32, Pace)>,
     /// The prefetches allowed to all its lists together.
     pub(crate) allowance: Allowance,
     pub(crate) statistics: Statistics,
@@ -85,6 +85,11 @@ impl Share {
     /// The block of its list that occurs last.
     pub(crate) fn last_coming(&self) -> Option<Slot> {
         self.coming.last_key_value().map(|(_, &slot)| slot)
+    }
+
+    /// The size of its batches on `device`, once it prefetched from there.
+    pub(crate) fn pace(&self, device: u32) -> Option<&Pace> {
+        self.paces.iter().find(|(other, _)| *other == device).map(|(_, pace)| pace)
     }
 
     /// The block at `position` of its list, if the tenant has it.
@@ -116,7 +121,7 @@ impl Default for Share {
             coming: BTreeMap::new(),
             outstanding: Vec::new(),
             credit: None,
-            pace: Pace::default(),
+            paces: Vec::new(),
             allowance: Allowance::default(),
             statistics: Statistics::default(),
         }

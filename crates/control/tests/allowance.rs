@@ -46,13 +46,13 @@ impl Run {
     fn fetch(&mut self) {
         loop {
             let mut batch = 0;
-            while let Some(ahead) = self.host.control.next_prefetch(Tenant(0), 0, &self.host.blocks) {
+            while let Some(ahead) = self.host.control.next_prefetch(Tenant(0), 0, &self.host.blocks, 0) {
                 self.host.reference(0, ahead, Kind::Prefetch);
                 self.ahead.insert(number(ahead));
                 batch += 1;
             }
             self.fetched += batch;
-            (0..batch).for_each(|_| self.host.control.prefetched(Tenant(0), 0));
+            (0..batch).for_each(|_| self.host.control.prefetched(Tenant(0), 0, 0));
             if batch == 0 {
                 break;
             }

@@ -150,7 +150,7 @@ fn soak(seed: u64) {
         host.access(tenant, block(number));
         assert!(host.is_resident(block(number)), "a block just referenced is resident");
         for device in 0..2 {
-            while let Some(ahead) = host.control.next_prefetch(Tenant(tenant), device, &host.blocks) {
+            while let Some(ahead) = host.control.next_prefetch(Tenant(tenant), device, &host.blocks, at as u64) {
                 assert_eq!(host.blocks.device(ahead.volume), device);
                 assert!(!host.is_resident(ahead), "what is resident is not fetched");
                 host.reference(tenant, ahead, Kind::Prefetch);
@@ -159,7 +159,7 @@ fn soak(seed: u64) {
         }
         while !underway.is_empty() && random.random_range(0..3) == 0 {
             let (tenant, device) = underway.swap_remove(random.random_range(0..underway.len()));
-            host.control.prefetched(Tenant(tenant), device);
+            host.control.prefetched(Tenant(tenant), device, at as u64);
         }
     }
 }

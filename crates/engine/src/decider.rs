@@ -88,12 +88,12 @@ pub(crate) trait Decider: Policy + Send {
     }
 
     /// As [`LruSp::next_prefetch`].
-    fn next_prefetch(&mut self, _tenant: Tenant, _device: u32, _index: &dyn Index) -> Option<Block> {
+    fn next_prefetch(&mut self, _tenant: Tenant, _device: u32, _index: &dyn Index, _now: u64) -> Option<Block> {
         None
     }
 
     /// As [`LruSp::prefetched`].
-    fn prefetched(&mut self, _tenant: Tenant, _device: u32) {}
+    fn prefetched(&mut self, _tenant: Tenant, _device: u32, _now: u64) {}
 
     /// Incomplete prefetches that lists requested, by tenant.
     fn outstanding(&self) -> Vec<(Tenant, u32)> {
@@ -351,12 +351,12 @@ impl Decider for LruSp {
         LruSp::devices(self, tenant)
     }
 
-    fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
-        LruSp::next_prefetch(self, tenant, device, index)
+    fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index, now: u64) -> Option<Block> {
+        LruSp::next_prefetch(self, tenant, device, index, now)
     }
 
-    fn prefetched(&mut self, tenant: Tenant, device: u32) {
-        LruSp::prefetched(self, tenant, device);
+    fn prefetched(&mut self, tenant: Tenant, device: u32, now: u64) {
+        LruSp::prefetched(self, tenant, device, now);
     }
 
     fn outstanding(&self) -> Vec<(Tenant, u32)> {

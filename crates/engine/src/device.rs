@@ -357,8 +357,8 @@ impl Engine {
 
     /// The load of `frame` is over. Returns the requests that wait for it, unless the block was overwritten or dropped
     /// meanwhile.
-    pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool) -> Option<LoadWaiters> {
-        let waiters = self.take_load(key, frame, failed);
+    pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool, now: u64) -> Option<LoadWaiters> {
+        let waiters = self.take_load(key, frame, failed, now);
         if self.current(key) == Some(frame) {
             return Some(waiters);
         }
@@ -368,7 +368,7 @@ impl Engine {
     }
 
     /// As `end_load`, whatever became of the block. What becomes of `frame` is up to the caller.
-    pub(crate) fn take_load(&mut self, key: Key, frame: u32, failed: bool) -> LoadWaiters {
+    pub(crate) fn take_load(&mut self, key: Key, frame: u32, failed: bool, now: u64) -> LoadWaiters {
         let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
         let ahead = u32::from(load.reading != Reading::Demand);
         self.prefetching -= ahead;
@@ -376,13 +376,13 @@ impl Engine {
         state.loading -= 1;
         state.prefetching -= ahead;
         if let Reading::Predicted(tenant) = load.reading {
-            self.predicted_loaded(tenant, key.volume(), failed);
+            self.predicted_loaded(tenant, key.volume(), failed, now);
         }
         load.waiters
     }
 
     pub(crate) fn complete_load(&mut self, key: Key, frame: u32, now: u64) {
-        if let Some(waiters) = self.end_load(key, frame, false) {
+        if let Some(waiters) = self.end_load(key, frame, false, now) {
             self.frames.clear(frame, LOADING);
             self.wake(waiters, frame, now);
             self.arrive(key, frame);
@@ -408,7 +408,7 @@ impl Engine {
             load.waiters.retain(|(id, _)| !failed.contains(id));
             if !load.waiters.is_empty() {
                 again.push((block, frame, waiters(self, frame)));
-            } else if self.end_load(Key::new(volume, block), frame, true).is_some() {
+            } else if self.end_load(Key::new(volume, block), frame, true, now).is_some() {
                 self.drop_blocks(volume, block..block + 1);
             }
         }

@@ -92,7 +92,7 @@ impl Engine {
             if self.current(key) == Some(frame) {
                 moved.push((block, self.move_load(key, frame)));
             } else {
-                self.take_load(key, frame, false);
+                self.take_load(key, frame, false, now);
             }
             self.frames.clear(frame, LOADING | PREFETCHED);
         }

@@ -471,7 +471,7 @@ impl Engine {
             let key = Key::new(volume, block);
             let wanted = self.current(key) == Some(frame);
             if !wanted {
-                self.end_load(key, frame, false);
+                self.end_load(key, frame, false, now);
             }
             wanted
         });

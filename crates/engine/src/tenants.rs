@@ -187,9 +187,9 @@ impl Engine {
 
     /// A prefetch from `volume` that `tenant`'s list requested is over. If it failed, the list is dropped: otherwise it
     /// would request the same block again and again.
-    pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, volume: Volume, failed: bool) {
+    pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, volume: Volume, failed: bool, now: u64) {
         let (decider, known) = self.deciding();
-        decider.prefetched(tenant, volume.0);
+        decider.prefetched(tenant, volume.0, now);
         if failed {
             let none = Directive::Predict { accesses: Vec::new() };
             decider.apply(tenant, &none, &known).expect("a tenant with a list may have none");
@@ -218,16 +218,16 @@ impl Engine {
         let mut missing: Vec<(u64, u32)> = Vec::new();
         while self.has_prefetch_budget(volume, missing.len() as u32) {
             let (decider, known) = self.deciding();
-            let Some(block) = decider.next_prefetch(tenant, volume.0, &known) else { break };
+            let Some(block) = decider.next_prefetch(tenant, volume.0, &known, now) else { break };
             let place = known.files.key(block).filter(|key| key.volume() == volume);
             let Some(key) = place.filter(|key| !self.is_out_of_reach(*key)) else {
                 // It waits for conflicting operations, or until the tenant has passed it.
-                self.note_fetched(tenant, volume);
+                self.note_fetched(tenant, volume, now);
                 break;
             };
             let (place, frame, _) = self.reference(key, Kind::Prefetch, tenant, stream);
             if frame.is_some() {
-                self.note_fetched(tenant, volume);
+                self.note_fetched(tenant, volume, now);
                 continue;
             }
             let frame = self.frames.take();
@@ -264,7 +264,7 @@ impl Engine {
         assert!(underway.is_empty(), "prefetches of nobody: {underway:?}");
     }
 
-    fn note_fetched(&mut self, tenant: Tenant, volume: Volume) {
-        self.policy.prefetched(tenant, volume.0);
+    fn note_fetched(&mut self, tenant: Tenant, volume: Volume, now: u64) {
+        self.policy.prefetched(tenant, volume.0, now);
     }
 }

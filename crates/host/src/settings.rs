@@ -193,6 +193,8 @@ pub struct Settings {
     pub allocate: Option<Allocation>,
     /// The most blocks of predicted accesses in one batch.
     pub batch: u32,
+    /// Whether batches have one block on devices that take as long for a block in a large one ([`Control::adapt_batch`]).
+    pub adapt_batch: bool,
     /// The window of the prefetch allowance of tenants, in blocks ([`Control::window`]); 0 switches the allowance off.
     pub prefetch_window: u32,
     /// The read-ahead for each client.
@@ -239,6 +241,7 @@ impl Settings {
             policy,
             allocate: None,
             batch: Settings::BATCH,
+            adapt_batch: false,
             prefetch_window: Settings::PREFETCH_WINDOW,
             readahead: ReadAhead::None,
             scheduler: Scheduler::default(),
@@ -286,6 +289,7 @@ impl Settings {
             control: Control {
                 allocation,
                 batch: self.batch,
+                adapt_batch: self.adapt_batch,
                 window: self.prefetch_window,
                 limits: Limits { tenants: DISKS_MAX as u32, ..Limits::default() },
                 ..Control::default()

@@ -159,7 +159,7 @@ impl Common {
         if wanted.tls.is_some() != lock(&self.tls).0.is_some() {
             return Err(only(ChangeError::TlsOnOff));
         }
-        let fixed = |host: &nigh_host::Settings| (host.allocate, host.batch, host.prefetch_window);
+        let fixed = |host: &nigh_host::Settings| (host.allocate, host.batch, host.adapt_batch, host.prefetch_window);
         if fixed(&wanted.host) != fixed(&now) {
             return Err(only(nigh_host::ChangeError::Tenants.into()));
         }

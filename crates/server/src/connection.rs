@@ -419,7 +419,7 @@ impl Connection {
                 return self.reply(Reply { head, ends: true, ..Reply::default() });
             }
         }
-        let reply = status::reply(&self.cache, self.link.disk(), framing, contexts, request, most);
+        let reply = status::reply(&self.cache, self.link.disk(), &|| self.has_left(), framing, contexts, request, most);
         let bytes = reply.len();
         self.link.give_heap(status::memory(contexts, most) - bytes);
         self.reply(Reply { data: Data::Heap(reply), bytes, ends: true, ..Reply::default() });

@@ -39,10 +39,12 @@ pub(crate) fn memory(contexts: Contexts, most: usize) -> usize {
     HEADERS + most * each * (1 + 2 * contexts.iter().count())
 }
 
-/// The whole reply of `most` extents for each context, without more memory than it needs.
+/// The whole reply of `most` extents for each context, without more memory than it needs. It ends early once the client `has_left`: a device
+/// may take long for each part.
 pub(crate) fn reply(
     cache: &Cache,
     disk: &Disk,
+    has_left: &dyn Fn() -> bool,
     framing: Framing,
     contexts: Contexts,
     request: &Request,
@@ -68,7 +70,7 @@ pub(crate) fn reply(
             match context {
                 Context::Cache => blocks.iter().for_each(|&extent| push(list, extent)),
                 Context::Allocation => {
-                    if let Err(error) = allocation(disk, at, &blocks, most, list) {
+                    if let Err(error) = allocation(disk, has_left, at, &blocks, most, list) {
                         tracing::debug!(disk = disk.name(), %error, "the extents cannot be told");
                         return framing.error(request.tag(), Errno::from(error.kind())).to_vec();
                     }
@@ -150,9 +152,10 @@ fn dirty(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<V
 }
 
 /// Appends the device's extents at `offset`, with what is dirty in the cache as data; flags of `base:allocation`. They are as
-/// long as `blocks`, or more than `most`.
+/// long as `blocks`, or more than `most`, unless the client `has_left`.
 fn allocation(
     disk: &Disk,
+    has_left: &dyn Fn() -> bool,
     offset: u64,
     blocks: &[Extent],
     most: usize,
@@ -163,6 +166,9 @@ fn allocation(
     let mut block = cached.next().copied();
     let mut at = offset;
     while at < end && extents.len() <= most {
+        if has_left() {
+            return Err(ErrorKind::Interrupted.into());
+        }
         let found = match disk.extents(at..end, DEVICE_EXTENTS) {
             // What is not known in time may be data.
             Err(error) if error.kind() == ErrorKind::TimedOut => vec![DeviceExtent { range: at..end, hole: false }],
@@ -184,4 +190,39 @@ fn allocation(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::{ExportSettings, Server, Settings};
+
+    #[test]
+    fn cancel_8_a_device_is_not_asked_on_for_a_client_that_left() {
+        // Every other block has data: so many extents are more than a device is asked for twice.
+        const EXTENTS: u64 = 3 * DEVICE_EXTENTS as u64;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(EXTENTS * BLOCK).unwrap();
+        for block in (0..EXTENTS).step_by(2) {
+            file.write_all_at(&[1; BLOCK as usize], block * BLOCK).unwrap();
+        }
+        let export = ExportSettings::new("disk", path.to_str().unwrap().parse().unwrap());
+        let server = Server::start(Settings::new(8 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
+        let host = &server.common.host;
+        let disk = host.disk("disk").unwrap();
+        for (stays_for, asked) in [(u32::MAX, 3), (1, 2)] {
+            let looked = Cell::new(0);
+            let has_left = || looked.replace(looked.get() + 1) >= stays_for;
+            let blocks = dirty(host.cache(), &disk, 0..EXTENTS * BLOCK, EXTENTS as usize).unwrap();
+            let mut extents = Vec::new();
+            let done = allocation(&disk, &has_left, 0, &blocks, EXTENTS as usize, &mut extents);
+            assert_eq!((done.is_err(), looked.get()), (stays_for == 1, asked), "{}", extents.len());
+        }
+        server.shut_down().unwrap();
+    }
 }

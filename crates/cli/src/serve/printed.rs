@@ -37,6 +37,7 @@ fn file(plan: &Plan) -> File {
             Allocation::Static => AllocateArg::Static,
         }),
         batch: Some(host.batch),
+        adapt_batch: Some(host.adapt_batch),
         prefetch_window: Some(host.prefetch_window),
         // Each export has its own.
         write_mode: None,
@@ -151,6 +152,7 @@ mod tests {
             policy: text(),
             allocate: Some(AllocateArg::LruSp),
             batch: Some(1),
+            adapt_batch: Some(true),
             prefetch_window: Some(1),
             write_mode: Some(WriteModeArg::Back),
             readahead: text(),

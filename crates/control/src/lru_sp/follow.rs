@@ -152,7 +152,6 @@ impl LruSp {
                 share.statistics.predicted += 1;
                 share.credit = share.credit.map(|credit| credit.saturating_add(CREDIT));
                 if !hit {
-                    share.pace.missed(self.config.batch);
                     share.allowance.missed(self.config.terms());
                 }
                 share.statistics.skipped += u64::from(skipped.is_some());
