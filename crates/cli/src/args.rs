@@ -175,8 +175,8 @@ pub(crate) struct ServeArgs {
     /// Maximum number of predicted blocks prefetched at a time [default: 16]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Option<u32>,
-    /// Prefetch predicted blocks one at a time, and as many as --batch only where a device then takes less time for each; both are
-    /// tried now and then
+    /// Choose between single predicted blocks and batches of --batch, for each device: whichever takes less time for a block. The other
+    /// is tried again now and then. To be used with --batch 64
     #[arg(long)]
     pub(crate) adapt_batch: bool,
     /// A tenant has at most two batches of predicted blocks ahead that it has not used, and as many more as it used so far, up to
@@ -626,8 +626,8 @@ pub(crate) struct TimedArgs {
     #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "allocate",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
-    /// Prefetch predicted blocks one at a time, and as many as --batch only where a device then takes less time for each; both are
-    /// tried now and then
+    /// Choose between single predicted blocks and batches of --batch, for each device: whichever takes less time for a block. The other
+    /// is tried again now and then. To be used with --batch 64
     #[arg(long, requires = "allocate")]
     pub(crate) adapt_batch: bool,
     /// A tenant has at most two batches of predicted blocks ahead that it has not used, and as many more as it used so far, up to

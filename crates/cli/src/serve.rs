@@ -633,7 +633,8 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     match settings.host.allocate {
         Some(allocation) => {
             let _ = writeln!(text, "memory   {memory} in one shard");
-            let _ = writeln!(text, "allocate {allocation}, predicted blocks in batches of {}", settings.host.batch);
+            let one = if settings.host.adapt_batch { "1 or " } else { "" };
+            let _ = writeln!(text, "allocate {allocation}, predicted blocks in batches of {one}{}", settings.host.batch);
         }
         None => {
             let _ =

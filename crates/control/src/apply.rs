@@ -75,12 +75,12 @@ impl LruSp {
     ///
     /// To be called after each reference of the tenant and each [`prefetched`](LruSp::prefetched), until it returns
     /// `None`. The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it calls
-    /// again, and sends the whole batch, sorted by place, at the end. `now` is the host's time, in any unit.
+    /// again, and sends the whole batch, sorted by place, at the end. `now` is the host's time, in any unit; it never decreases.
     pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index, now: u64) -> Option<Block> {
         let (most, least, adapts) = (self.config.batch, self.config.free_least, self.config.adapt_batch);
         let owner = self.owner(tenant);
         let share = self.shares.get_mut(owner as usize)?;
-        let batch = if adapts { share.pace(device).map_or(most, |pace| pace.batch(most)) } else { most };
+        let batch = if adapts { share.pace(device).map_or(1, |pace| pace.batch(most)) } else { most };
         let underway = share.outstanding.iter().any(|&(other, _)| other == device);
         let prefetch = share.prediction.as_mut()?;
         let before = prefetch.furthest_hole();
@@ -105,21 +105,26 @@ impl LruSp {
         Some(block)
     }
 
-    /// A prefetch of `tenant` from `device` is complete or failed at `now`, whether or not its list still exists.
+    /// A prefetch of `tenant` from `device` is complete or failed, whether or not its list still exists. `read_at` is the time if the block was
+    /// read.
     ///
     /// # Panics
     /// If none is outstanding.
-    pub fn prefetched(&mut self, tenant: Tenant, device: u32, now: u64) {
+    pub fn prefetched(&mut self, tenant: Tenant, device: u32, read_at: Option<u64>) {
         let most = self.config.batch;
         let share = self.share_mut(tenant);
         let Share { outstanding, paces, .. } = share.expect("a prefetch that was asked for");
         let at = outstanding.iter().position(|&(other, _)| other == device).expect("a prefetch that was asked for");
         outstanding[at].1 -= 1;
-        if outstanding[at].1 == 0 {
+        let is_last = outstanding[at].1 == 0;
+        if is_last {
             outstanding.swap_remove(at);
-            if let Some((_, pace)) = paces.iter_mut().find(|(other, _)| *other == device) {
-                pace.over(now, most);
-            }
+        }
+        let pace = paces.iter_mut().find(|(other, _)| *other == device).map(|(_, pace)| pace);
+        match (pace, read_at) {
+            (Some(pace), Some(now)) if is_last => pace.over(now, most),
+            (Some(pace), None) => pace.skip(),
+            _ => {}
         }
     }
 

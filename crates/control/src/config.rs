@@ -50,7 +50,7 @@ pub struct Config {
     pub foresight: Foresight,
     /// The most prefetches of a batch: 2.2's B.
     pub batch: u32,
-    /// Whether a tenant has batches of one block on devices that take as long for a block in a large one. Off by
+    /// Whether a tenant's batches have one block on devices where large ones do not save time for each block. Off by
     /// default, as in the paper.
     pub adapt_batch: bool,
     /// The least freeBlocks at which a tenant prefetches: 4 in 4.3, 1 in the model of 2.1.2.

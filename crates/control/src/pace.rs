@@ -3,10 +3,11 @@
 //! In a batch, requests are sorted, so a scattered block takes less of the device's time, and a device with many queues works
 //! on several at once; but a block that is needed soon waits for others (5.3, figures 6 and 7). So large batches are right where a
 //! block takes less time in them, and single blocks everywhere else. Both are tried, and measured from the start of a batch to
-//! its end. In a host without a clock, blocks take no time, and batches are large.
+//! its end, including the time that it waits for other requests at the device. In a host without a clock, blocks take no time, and batches are large.
 
-/// Large batches of a trial, half as large as others.
+/// Large batches of a trial, and their most blocks: a program that waits for the first one waits less than with the largest.
 const BATCHES: u32 = 4;
+const TRIED_MOST: u32 = 32;
 /// Blocks of a trial of single ones.
 const SINGLES: u32 = 64;
 /// A block in a large batch must take less than this share of a single one's time: a smaller difference may be chance.
@@ -14,12 +15,14 @@ const GAIN: f64 = 0.97;
 /// A trial ends after so many blocks if one takes so much longer.
 const FEW: u32 = 16;
 const MUCH: f64 = 1.5;
-/// Single blocks until the next trial if large batches are not better, but may be: by less than so many standard errors.
-const SOON: u32 = 256;
-const ERRORS: f64 = 2.0;
-/// Blocks until the next trial otherwise, and at most: twice as many after each that changes nothing.
+/// Blocks after a trial that changed something, until the next one; after others it is twice as many as before, but at most `STAY_MOST`.
 const STAY: u32 = 1024;
 const STAY_MOST: u32 = 1 << 14;
+/// The same if single blocks were chosen, but large batches are better if the mean of single blocks is wrong by so many standard errors.
+const SOON: u32 = 256;
+const ERRORS: f64 = 2.0;
+/// Blocks whose times are kept in full; with more, all count half.
+const KEPT: f64 = 1024.0;
 
 /// What blocks took. Earlier trials count less.
 #[derive(Clone, Copy, Default)]
@@ -32,6 +35,9 @@ struct Cost {
 
 impl Cost {
     fn add(&mut self, blocks: u32, time: u64) {
+        if self.blocks > KEPT {
+            self.fade();
+        }
         let (blocks, time) = (f64::from(blocks), time as f64);
         self.blocks += blocks;
         self.time += time;
@@ -79,27 +85,35 @@ impl Pace {
         match (self.is_large, self.is_trial) {
             (false, _) => 1,
             (true, false) => most,
-            // A program that waits for the first one waits less.
-            (true, true) => most.div_ceil(2),
+            (true, true) => tried(most),
         }
     }
 
     /// A block is being fetched at `now`, beside `underway` others.
     pub(crate) fn fetch(&mut self, underway: u32, now: u64) {
-        if underway == 0 {
+        // Others may be of a tenant that had this number before.
+        if underway == 0 || self.blocks == 0 {
             (self.began, self.blocks) = (now, 0);
         }
         self.blocks += 1;
     }
 
+    /// A block of the batch that is underway was not read.
+    pub(crate) fn skip(&mut self) {
+        self.blocks = self.blocks.saturating_sub(1);
+    }
+
     /// All blocks of a batch, of at most `most`, are complete at `now`.
     pub(crate) fn over(&mut self, now: u64, most: u32) {
+        if self.blocks == 0 {
+            return;
+        }
         // The first block of all: the head comes from elsewhere.
         if self.fetched > 0 || self.is_trial || self.stay > 0 {
             self.costs[usize::from(self.is_large)].add(self.blocks, now.saturating_sub(self.began));
         }
         self.fetched += self.blocks;
-        let trial = if self.is_large { most.div_ceil(2).saturating_mul(BATCHES) } else { SINGLES };
+        let trial = if self.is_large { tried(most) * BATCHES } else { SINGLES };
         let span = if self.is_trial || self.stay == 0 { trial } else { self.stay };
         if self.fetched >= span || self.is_trial && self.fetched >= FEW && self.is_much_worse() {
             self.change();
@@ -120,11 +134,12 @@ impl Pace {
             let chosen = !self.is_large;
             self.is_large = large < GAIN * single || single == 0.0;
             let is_doubtful = !self.is_large && large < GAIN * single + ERRORS * self.costs[0].error();
-            let is_new = self.stay < STAY || self.is_large != chosen;
-            self.stay = match (is_doubtful, is_new) {
-                (true, _) => SOON,
-                (false, true) => STAY,
-                (false, false) => (2 * self.stay).min(STAY_MOST),
+            let is_new = self.stay == 0 || self.is_large != chosen;
+            self.stay = match (is_new, is_doubtful) {
+                (true, true) => SOON,
+                (true, false) => STAY,
+                (false, true) => (2 * self.stay).min(STAY_MOST),
+                (false, false) => (2 * self.stay).clamp(STAY, STAY_MOST),
             };
         } else {
             self.is_large = !self.is_large;
@@ -132,6 +147,11 @@ impl Pace {
         self.is_trial = !self.is_trial;
         self.costs[usize::from(self.is_large)].fade();
     }
+}
+
+/// The size of a large batch of a trial.
+fn tried(most: u32) -> u32 {
+    most.div_ceil(2).clamp(2, TRIED_MOST).min(most)
 }
 
 #[cfg(test)]
@@ -209,6 +229,32 @@ mod tests {
         let (first, later) = (fetch(&mut pace, 100_000, 80, 100), fetch(&mut pace, 100_000, 80, 100));
         assert!((2 * SINGLES..=10 * SINGLES).contains(&first), "{first}");
         assert!((SINGLES..=7 * SINGLES).contains(&later), "{later}");
+    }
+
+    #[test]
+    fn trials_become_rare_where_single_blocks_differ_much() {
+        let mut pace = Pace::default();
+        let singles: u32 = (0..100_000).map(|at| fetch(&mut pace, 1, 100, [50, 150][at as usize % 2])).sum();
+        assert!(singles > 90_000, "{singles}");
+    }
+
+    #[test]
+    fn trials_are_short_whatever_the_largest_batch() {
+        for most in [2, 3, 16, 4096] {
+            assert!((2..=TRIED_MOST).contains(&tried(most)), "{most}");
+        }
+        assert_eq!(tried(1), 1);
+    }
+
+    #[test]
+    fn blocks_that_were_not_read_are_not_measured() {
+        let mut pace = Pace::default();
+        for now in 0..10 * SINGLES {
+            pace.fetch(0, now.into());
+            pace.skip();
+            pace.over(now.into(), MOST);
+        }
+        assert_eq!((pace.batch(MOST), pace.fetched), (1, 0));
     }
 
     #[test]

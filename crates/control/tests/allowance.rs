@@ -52,7 +52,7 @@ impl Run {
                 batch += 1;
             }
             self.fetched += batch;
-            (0..batch).for_each(|_| self.host.control.prefetched(Tenant(0), 0, 0));
+            (0..batch).for_each(|_| self.host.control.prefetched(Tenant(0), 0, Some(0)));
             if batch == 0 {
                 break;
             }

@@ -94,7 +94,7 @@ impl Instance {
             }
             referenced = position;
             for _ in 0..host.control.outstanding(Tenant(0)) {
-                host.control.prefetched(Tenant(0), 0, 0);
+                host.control.prefetched(Tenant(0), 0, Some(0));
             }
             let next = host.control.next_prefetch(Tenant(0), 0, &host.blocks, 0)?;
             let victim = host.reference(0, next, Kind::Prefetch).evicted;

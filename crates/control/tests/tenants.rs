@@ -193,15 +193,15 @@ fn batches_have_their_rules() {
     assert_eq!(prefetches(&mut host, 0, 0), [], "the batch is underway");
     assert_eq!(prefetches(&mut host, 0, 1), [8, 9, 10], "the other device has one of its own");
     for device in [0, 0, 0, 1, 1, 1] {
-        host.control.prefetched(Tenant(0), device, 0);
+        host.control.prefetched(Tenant(0), device, Some(0));
     }
     assert_eq!(prefetches(&mut host, 0, 0), [3, 4, 5]);
-    host.control.prefetched(Tenant(0), 0, 0);
+    host.control.prefetched(Tenant(0), 0, Some(0));
     assert_eq!(prefetches(&mut host, 0, 0), [], "two of three are underway");
     assert_eq!(prefetches(&mut host, 0, 1), [], "three frames are free, and all that is cached comes before the hole");
     assert_eq!(host.control.outstanding(Tenant(0)), 2);
-    host.control.prefetched(Tenant(0), 0, 0);
-    host.control.prefetched(Tenant(0), 0, 0);
+    host.control.prefetched(Tenant(0), 0, Some(0));
+    host.control.prefetched(Tenant(0), 0, Some(0));
     assert_eq!(read(&mut host, 0, 0..1), 0);
     // Three frames and the block that was read; 8, 9 and 10 come after 6 and 7, but not after 16.
     assert_eq!(prefetches(&mut host, 0, 0), [6, 7]);
@@ -217,12 +217,12 @@ fn a_new_list_waits_for_prefetches_of_the_one_before() {
     assert_eq!(prefetches(&mut host, 0, 0), [0, 1, 2]);
     host.apply(0, whole(&[4, 5, 6, 7])).unwrap();
     assert_eq!(host.control.outstanding(Tenant(0)), 3);
-    host.control.prefetched(Tenant(0), 0, 0);
-    host.control.prefetched(Tenant(0), 0, 0);
+    host.control.prefetched(Tenant(0), 0, Some(0));
+    host.control.prefetched(Tenant(0), 0, Some(0));
     assert_eq!(prefetches(&mut host, 0, 0), []);
     host.close(0);
     assert_eq!(host.control.outstanding(Tenant(0)), 1);
-    host.control.prefetched(Tenant(0), 0, 0);
+    host.control.prefetched(Tenant(0), 0, Some(0));
     host.apply(0, whole(&[4, 5, 6, 7])).unwrap();
     assert_eq!(prefetches(&mut host, 0, 0), [4, 5, 6]);
 }
@@ -286,7 +286,7 @@ fn who_was_wrong_is_believed_as_far_as_it_comes_true() {
         let mut all = 0;
         loop {
             let batch = prefetches(host, 0, 0).len();
-            (0..batch).for_each(|_| host.control.prefetched(Tenant(0), 0, 0));
+            (0..batch).for_each(|_| host.control.prefetched(Tenant(0), 0, Some(0)));
             all += batch;
             if batch == 0 {
                 return all;
@@ -333,7 +333,7 @@ fn what_a_liar_has_fetched_is_bounded_by_what_came_true() {
             let said: Vec<u64> = reads[..truth].iter().copied().chain(lies).collect();
             host.apply(0, whole(&said)).unwrap();
             for at in reads {
-                (0..prefetches(&mut host, 0, 0).len()).for_each(|_| host.control.prefetched(Tenant(0), 0, 0));
+                (0..prefetches(&mut host, 0, 0).len()).for_each(|_| host.control.prefetched(Tenant(0), 0, Some(0)));
                 read(&mut host, 0, [at]);
                 let now = host.control.statistics(Tenant(0));
                 if now.lists_dropped > 0 {

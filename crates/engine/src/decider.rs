@@ -93,7 +93,7 @@ pub(crate) trait Decider: Policy + Send {
     }
 
     /// As [`LruSp::prefetched`].
-    fn prefetched(&mut self, _tenant: Tenant, _device: u32, _now: u64) {}
+    fn prefetched(&mut self, _tenant: Tenant, _device: u32, _read_at: Option<u64>) {}
 
     /// Incomplete prefetches that lists requested, by tenant.
     fn outstanding(&self) -> Vec<(Tenant, u32)> {
@@ -355,8 +355,8 @@ impl Decider for LruSp {
         LruSp::next_prefetch(self, tenant, device, index, now)
     }
 
-    fn prefetched(&mut self, tenant: Tenant, device: u32, now: u64) {
-        LruSp::prefetched(self, tenant, device, now);
+    fn prefetched(&mut self, tenant: Tenant, device: u32, read_at: Option<u64>) {
+        LruSp::prefetched(self, tenant, device, read_at);
     }
 
     fn outstanding(&self) -> Vec<(Tenant, u32)> {

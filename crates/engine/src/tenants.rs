@@ -189,7 +189,7 @@ impl Engine {
     /// would request the same block again and again.
     pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, volume: Volume, failed: bool, now: u64) {
         let (decider, known) = self.deciding();
-        decider.prefetched(tenant, volume.0, now);
+        decider.prefetched(tenant, volume.0, Some(now).filter(|_| !failed));
         if failed {
             let none = Directive::Predict { accesses: Vec::new() };
             decider.apply(tenant, &none, &known).expect("a tenant with a list may have none");
@@ -222,12 +222,12 @@ impl Engine {
             let place = known.files.key(block).filter(|key| key.volume() == volume);
             let Some(key) = place.filter(|key| !self.is_out_of_reach(*key)) else {
                 // It waits for conflicting operations, or until the tenant has passed it.
-                self.note_fetched(tenant, volume, now);
+                self.note_unread(tenant, volume);
                 break;
             };
             let (place, frame, _) = self.reference(key, Kind::Prefetch, tenant, stream);
             if frame.is_some() {
-                self.note_fetched(tenant, volume, now);
+                self.note_unread(tenant, volume);
                 continue;
             }
             let frame = self.frames.take();
@@ -264,7 +264,7 @@ impl Engine {
         assert!(underway.is_empty(), "prefetches of nobody: {underway:?}");
     }
 
-    fn note_fetched(&mut self, tenant: Tenant, volume: Volume, now: u64) {
-        self.policy.prefetched(tenant, volume.0, now);
+    fn note_unread(&mut self, tenant: Tenant, volume: Volume) {
+        self.policy.prefetched(tenant, volume.0, None);
     }
 }

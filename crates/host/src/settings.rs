@@ -193,7 +193,7 @@ pub struct Settings {
     pub allocate: Option<Allocation>,
     /// The most blocks of predicted accesses in one batch.
     pub batch: u32,
-    /// Whether batches have one block on devices that take as long for a block in a large one ([`Control::adapt_batch`]).
+    /// Whether batches have one block on devices where large ones do not save time for each block ([`Control::adapt_batch`]).
     pub adapt_batch: bool,
     /// The window of the prefetch allowance of tenants, in blocks ([`Control::window`]); 0 switches the allowance off.
     pub prefetch_window: u32,

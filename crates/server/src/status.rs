@@ -39,8 +39,8 @@ pub(crate) fn memory(contexts: Contexts, most: usize) -> usize {
     HEADERS + most * each * (1 + 2 * contexts.iter().count())
 }
 
-/// The whole reply of `most` extents for each context, without more memory than it needs. It ends early once the client `has_left`: a device
-/// may take long for each part.
+/// The whole reply of `most` extents for each context, without more memory than it needs. Between two questions to the device, it ends if the
+/// client `has_left`.
 pub(crate) fn reply(
     cache: &Cache,
     disk: &Disk,
@@ -60,6 +60,9 @@ pub(crate) fn reply(
     let asks_for_cache = contexts.iter().any(|context| context == Context::Cache);
     let (mut at, mut step) = (request.offset, STEP);
     while at < end && lists.iter().any(|(_, list)| list.len() <= enough) {
+        if has_left() {
+            return framing.error(request.tag(), Errno::Shutdown).to_vec();
+        }
         let range = at..end.min(at.saturating_add(step));
         // The cache first: what is written back meanwhile is then seen on the device.
         let found = if asks_for_cache { blocks(cache, disk, range, most) } else { dirty(cache, disk, range, most) };
@@ -71,6 +74,9 @@ pub(crate) fn reply(
                 Context::Cache => blocks.iter().for_each(|&extent| push(list, extent)),
                 Context::Allocation => {
                     if let Err(error) = allocation(disk, has_left, at, &blocks, most, list) {
+                        if error.kind() == ErrorKind::Interrupted {
+                            return framing.error(request.tag(), Errno::Shutdown).to_vec();
+                        }
                         tracing::debug!(disk = disk.name(), %error, "the extents cannot be told");
                         return framing.error(request.tag(), Errno::from(error.kind())).to_vec();
                     }
