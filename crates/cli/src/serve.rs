@@ -634,7 +634,8 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
         Some(allocation) => {
             let _ = writeln!(text, "memory   {memory} in one shard");
             let one = if settings.host.adapt_batch { "1 or " } else { "" };
-            let _ = writeln!(text, "allocate {allocation}, predicted blocks in batches of {one}{}", settings.host.batch);
+            let _ =
+                writeln!(text, "allocate {allocation}, predicted blocks in batches of {one}{}", settings.host.batch);
         }
         None => {
             let _ =
