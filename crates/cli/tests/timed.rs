@@ -423,6 +423,10 @@ fn what_programs_say_is_heard() {
     let told = control("told.toml", &told);
     let ahead = row(run(&["--allocate", "lru-sp", "--control", &told, "--batch", "32"]));
     let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    let batches = |more: &[&str]| row(run(&[&["--allocate", "lru-sp", "--control", &told], more].concat()));
+    let [single, adapting] = [batches(&["--batch", "1"]), batches(&["--batch", "32", "--adapt-batch"])];
+    let [large, adapting, single] = [&ahead, &adapting, &single].map(|row| number(row, "device_requests"));
+    assert!(large < adapting && adapting < single, "{large}, {adapting}, {single}");
     assert_eq!(number(&lru, "misses"), 5000.0);
     assert!((1800.0..1850.0).contains(&number(&smart, "misses")), "{smart}");
     assert!(number(&ahead, "misses") < 100.0, "{ahead}");

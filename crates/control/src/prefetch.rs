@@ -166,15 +166,13 @@ impl Prefetch {
         }
         let ahead = self.ahead;
         let lane = self.lane(device)?;
+        // The host need not have asked on when the last block of a batch was issued.
+        lane.open &= lane.issued < batch;
         if !lane.open {
             if underway {
                 return None;
             }
             (lane.open, lane.issued) = (true, 0);
-        }
-        if lane.issued >= batch {
-            lane.open = false;
-            return None;
         }
         let mut at = lane.hole.max(ahead);
         let limit = at.saturating_add(WALK_MOST);

@@ -42,6 +42,48 @@ fn what_comes_too_late_for_its_tenant_is_counted() {
     assert_eq!(host.counters(0).prefetch_late, 1);
 }
 
+/// The largest batch, after both sizes were tried, of a list of scattered blocks. `batch_us` is the time of the device for a batch of
+/// so many blocks.
+fn batch_of(batch_us: fn(u64) -> u64) -> usize {
+    let adapting = nigh_control::Config { batch: 4, adapt_batch: true, window: 0, ..nigh_control::Config::default() };
+    let tenants = Tenants { control: adapting, ..Tenants::default() };
+    let mut host =
+        Host::new(Config { tenants: Some(tenants), ..config(400, "lru") }, &[(512 * BLOCK, WriteMode::Back)]);
+    let accesses = (0..200).map(|block| chunk(0, 2 * block, 1)).collect();
+    host.engine.direct(ONE, &Directive::Predict { accesses }).unwrap();
+    let mut batches = Vec::new();
+    loop {
+        let operations = host.operations();
+        if operations.is_empty() {
+            break;
+        }
+        batches.push(operations.len());
+        host.now += batch_us(operations.len() as u64);
+        operations.into_iter().for_each(|operation| host.perform(operation));
+    }
+    assert_eq!(batches.iter().sum::<usize>(), 200);
+    batches.into_iter().skip(70).max().expect("more batches than both trials have")
+}
+
+#[test]
+fn batches_adapt_to_how_long_the_device_takes() {
+    assert_eq!(batch_of(|_| 100), 4, "blocks of a batch are read at once");
+    assert_eq!(batch_of(|blocks| 100 * blocks), 1, "one after the other");
+}
+
+#[test]
+fn a_batch_of_all_that_the_host_fetches_at_a_time_is_followed_by_the_next() {
+    let control = nigh_control::Config { batch: 4, ..nigh_control::Config::default() };
+    let tenants = Tenants { control, ..Tenants::default() };
+    let mut host = Host::new(Config { tenants: Some(tenants), ..config(16, "lru") }, &[(64 * BLOCK, WriteMode::Back)]);
+    host.engine.direct(ONE, &Directive::Predict { accesses: vec![chunk(0, 0, 8)] }).unwrap();
+    for _ in 0..2 {
+        let fetched = host.operations();
+        assert_eq!(fetched.iter().map(|operation| operation.length).sum::<u64>(), 4 * BLOCK as u64);
+        fetched.into_iter().for_each(|operation| host.perform(operation));
+    }
+}
+
 #[test]
 fn a_list_is_extended_by_ranges_of_the_disk_and_the_rest_of_it_is_told() {
     let mut host = host(16, 2);
