@@ -17,6 +17,9 @@ use crate::request::Volume;
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::VolumeState;
 
+/// The most blocks of a list that are looked at in one go although they need no read: a long list of them holds nobody up.
+const UNREAD_MOST: u32 = 64;
+
 /// The engine's view of blocks and files.
 pub(crate) struct Known<'a> {
     slots: &'a Slots,
@@ -216,7 +219,8 @@ impl Engine {
         // Prefetches of a list belong to its tenant.
         let stream = Stream(tenant.0.into());
         let mut missing: Vec<(u64, u32)> = Vec::new();
-        while self.has_prefetch_budget(volume, missing.len() as u32) {
+        let mut unread = 0;
+        while unread < UNREAD_MOST && self.has_prefetch_budget(volume, missing.len() as u32) {
             let (decider, known) = self.deciding();
             let Some(block) = decider.next_prefetch(tenant, volume.0, &known, now) else { break };
             let place = known.files.key(block).filter(|key| key.volume() == volume);
@@ -228,6 +232,7 @@ impl Engine {
             let (place, frame, _) = self.reference(key, Kind::Prefetch, tenant, stream);
             if frame.is_some() {
                 self.note_unread(tenant, volume);
+                unread += 1;
                 continue;
             }
             let frame = self.frames.take();

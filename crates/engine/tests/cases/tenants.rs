@@ -1,7 +1,7 @@
 //! Tenants and what they say, in the engine.
 
 use nigh_control::{Chunk, Directive, Statistics};
-use nigh_engine::{Config, Op, Outcome, Piece, Tenants, Volume, WriteMode};
+use nigh_engine::{Action, Config, Op, Outcome, Piece, Tenants, Volume, WriteMode};
 use nigh_policy::Tenant;
 
 use crate::host::{BLOCK, Host, config};
@@ -82,6 +82,29 @@ fn a_batch_of_all_that_the_host_fetches_at_a_time_is_followed_by_the_next() {
         assert_eq!(fetched.iter().map(|operation| operation.length).sum::<u64>(), 4 * BLOCK as u64);
         fetched.into_iter().for_each(|operation| host.perform(operation));
     }
+}
+
+#[test]
+fn blocks_that_need_no_read_hold_up_no_prefetch() {
+    let control = nigh_control::Config { batch: 1, free_least: 1, window: 0, ..nigh_control::Config::default() };
+    let tenants = Tenants { control, ..Tenants::default() };
+    let mut host = Host::with_depth(
+        Config { tenants: Some(tenants), spare: 24, ..config(8, "lru") },
+        &[(64 * BLOCK, WriteMode::Back)],
+        16,
+    );
+    (0..4).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    // These leave the cache for others, but have not been written.
+    for block in 8..16 {
+        assert!(host.submit(host.request(0, Op::Read, block * BLOCK, BLOCK), 0).is_none());
+    }
+    let (reads, writes): (Vec<_>, Vec<_>) =
+        host.operations().into_iter().partition(|operation| matches!(operation.action, Action::Read(_)));
+    reads.into_iter().for_each(|operation| host.perform(operation));
+    host.engine.direct(ONE, &Directive::Predict { accesses: vec![chunk(0, 0, 4), chunk(0, 40, 1)] }).unwrap();
+    let fetched: Vec<u64> = host.operations().iter().map(|operation| operation.offset).collect();
+    assert_eq!(fetched, [40 * BLOCK as u64]);
+    writes.into_iter().for_each(|operation| host.perform(operation));
 }
 
 #[test]
