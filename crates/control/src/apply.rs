@@ -74,7 +74,7 @@ impl LruSp {
     /// The next block to fetch for `tenant` from `device`, if a prefetch is due.
     ///
     /// To be called after each reference of the tenant and each [`prefetched`](LruSp::prefetched), until it returns
-    /// `None`. The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it calls
+    /// `None` or the host can fetch no more. The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it calls
     /// again, and sends the whole batch, sorted by place, at the end. `now` is the host's time, in any unit; it never decreases.
     pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index, now: u64) -> Option<Block> {
         let (most, least, adapts) = (self.config.batch, self.config.free_least, self.config.adapt_batch);

@@ -17,7 +17,8 @@ use crate::request::Volume;
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::VolumeState;
 
-/// The most blocks of a list that are looked at in one go although they need no read: a long list of them holds nobody up.
+/// The most blocks that are taken from a list in one go although they need no read; the tenant's next read goes on. A long list of them
+/// holds nobody up.
 const UNREAD_MOST: u32 = 64;
 
 /// The engine's view of blocks and files.

@@ -14,6 +14,12 @@ fn host(capacity: u32, disks: usize) -> Host {
     Host::new(config, &vec![(64 * BLOCK, WriteMode::Back); disks])
 }
 
+/// A cache of one tenant, with a disk of 512 blocks.
+fn host_of(control: nigh_control::Config, config: Config) -> Host {
+    let tenants = Some(Tenants { control, ..Tenants::default() });
+    Host::with_depth(Config { tenants, ..config }, &[(512 * BLOCK, WriteMode::Back)], 16)
+}
+
 fn chunk(file: u32, first: usize, blocks: usize) -> Chunk {
     Chunk { file, bytes: Some(((first * BLOCK) as u64, (blocks * BLOCK) as u64)) }
 }
@@ -46,9 +52,7 @@ fn what_comes_too_late_for_its_tenant_is_counted() {
 /// so many blocks.
 fn batch_of(batch_us: fn(u64) -> u64) -> usize {
     let adapting = nigh_control::Config { batch: 4, adapt_batch: true, window: 0, ..nigh_control::Config::default() };
-    let tenants = Tenants { control: adapting, ..Tenants::default() };
-    let mut host =
-        Host::new(Config { tenants: Some(tenants), ..config(400, "lru") }, &[(512 * BLOCK, WriteMode::Back)]);
+    let mut host = host_of(adapting, config(400, "lru"));
     let accesses = (0..200).map(|block| chunk(0, 2 * block, 1)).collect();
     host.engine.direct(ONE, &Directive::Predict { accesses }).unwrap();
     let mut batches = Vec::new();
@@ -73,9 +77,8 @@ fn batches_adapt_to_how_long_the_device_takes() {
 
 #[test]
 fn a_batch_of_all_that_the_host_fetches_at_a_time_is_followed_by_the_next() {
-    let control = nigh_control::Config { batch: 4, ..nigh_control::Config::default() };
-    let tenants = Tenants { control, ..Tenants::default() };
-    let mut host = Host::new(Config { tenants: Some(tenants), ..config(16, "lru") }, &[(64 * BLOCK, WriteMode::Back)]);
+    let batches = nigh_control::Config { batch: 4, ..nigh_control::Config::default() };
+    let mut host = host_of(batches, config(16, "lru"));
     host.engine.direct(ONE, &Directive::Predict { accesses: vec![chunk(0, 0, 8)] }).unwrap();
     for _ in 0..2 {
         let fetched = host.operations();
@@ -86,13 +89,8 @@ fn a_batch_of_all_that_the_host_fetches_at_a_time_is_followed_by_the_next() {
 
 #[test]
 fn blocks_that_need_no_read_hold_up_no_prefetch() {
-    let control = nigh_control::Config { batch: 1, free_least: 1, window: 0, ..nigh_control::Config::default() };
-    let tenants = Tenants { control, ..Tenants::default() };
-    let mut host = Host::with_depth(
-        Config { tenants: Some(tenants), spare: 24, ..config(8, "lru") },
-        &[(64 * BLOCK, WriteMode::Back)],
-        16,
-    );
+    let single = nigh_control::Config { batch: 1, free_least: 1, window: 0, ..nigh_control::Config::default() };
+    let mut host = host_of(single, Config { spare: 24, ..config(8, "lru") });
     (0..4).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
     // These leave the cache for others, but have not been written.
     for block in 8..16 {
