@@ -384,7 +384,11 @@ impl Engine {
     pub(crate) fn complete_load(&mut self, key: Key, frame: u32, now: u64) {
         if let Some(waiters) = self.end_load(key, frame, false, now) {
             self.frames.clear(frame, LOADING);
+            let is_wanted = !waiters.is_empty();
             self.wake(waiters, frame, now);
+            if is_wanted {
+                self.offer_if_outside(key, frame);
+            }
             self.arrive(key, frame);
         }
     }
@@ -467,9 +471,7 @@ impl Engine {
                 self.dirty -= 1;
                 self.frames.clear(written.frame, DIRTY);
                 self.frames.set(written.frame, if is_unflushed { UNFLUSHED } else { 0 });
-                if self.outside.get(&key) == Some(&written.frame) && !self.unified {
-                    self.offer(key, written.frame);
-                }
+                self.offer_if_outside(key, written.frame);
                 self.arrive(key, written.frame);
             } else if self.outside.contains_key(&key) {
                 self.volume(volume).dirty.hurry(block);

@@ -312,6 +312,17 @@ impl Engine {
         }
     }
 
+    /// The load or the write of `key`, which a request asked for, is over. If the block left memory meanwhile, it is offered now.
+    pub(crate) fn offer_if_outside(&mut self, key: Key, frame: u32) {
+        if !self.levels.is_empty()
+            && !self.unified
+            && !self.frames.has(frame, DIRTY | LOADING)
+            && self.outside.get(&key) == Some(&frame)
+        {
+            self.offer(key, frame);
+        }
+    }
+
     /// Queues the stores, and continues the removal of ranges.
     pub(crate) fn go_on_storing(&mut self, now: u64) {
         self.go_on_carrying(now);

@@ -97,6 +97,19 @@ fn what_leaves_together_is_stored_as_one_and_loaded_as_one() {
     assert_eq!(engine.level_counters(0).expect("a level").0.stores, 8);
 }
 
+/// A request of more blocks than memory has for such ones pushes its own out before they are there.
+#[test]
+fn what_leaves_while_it_is_loaded_is_stored_as_soon_as_it_is_there() {
+    let mut engine = engine();
+    load(&mut engine, 0, 8);
+    let stores = operations(&mut engine);
+    assert_eq!(places(&stores), [(LEVEL, 0, 4)], "of blocks 0 to 3");
+    complete(&mut engine, stores, 0x11);
+    assert!(submit(&mut engine, Op::Read, 0, 8).missed);
+    let all = operations(&mut engine);
+    assert_eq!(places(&all), [(LEVEL, 0, 4), (LEVEL, 4, 4)], "the blocks that left, and those that leave now");
+}
+
 #[test]
 fn what_the_level_fails_or_damages_comes_from_home() {
     let mut engine = engine();
