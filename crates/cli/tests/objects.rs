@@ -93,6 +93,19 @@ impl Server {
         std::fs::read_to_string(self.folder.path("log")).unwrap()
     }
 
+    /// Its log, as soon as that has `what`.
+    fn logs(&self, what: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            let log = self.log();
+            if log.contains(what) {
+                return log;
+            }
+            assert!(begin.elapsed() < PATIENCE, "no '{what}' in {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     fn client(&self) -> Client<UnixStream> {
         let stream = UnixStream::connect(self.folder.path("socket")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -237,9 +250,8 @@ fn a_second_server_ends_the_writes_of_the_first() {
     let refused = write(&mut old, 0, &[4; 4096]).unwrap_err();
     assert!(refused.contains("EPERM"), "{refused}");
     assert!(flush(&mut old).is_err(), "it stays so");
-    let log = first.log();
-    assert!(log.contains("another writer opened the disk"), "{log}");
-    assert!(log.contains("it is read-only from now on"), "{log}");
+    first.logs("another writer opened the disk");
+    first.logs("it is read-only from now on");
     write(&mut new, 0, &[5; 4096]).unwrap();
     flush(&mut new).unwrap();
     drop((old, new));
@@ -500,8 +512,7 @@ fn a_store_of_others_keeps_a_disk() {
     write(&mut client, 0, &[8; 4096]).unwrap();
     assert!(flush(&mut client).unwrap_err().contains("EIO"));
     drop((client, new));
-    let log = first.log();
-    assert!(log.contains("another writer opened the disk"), "{log}");
+    let log = first.logs("another writer opened the disk");
     first.end(Signal::TERM);
     assert!(second.end(Signal::TERM));
     let third = start(",read-only");

@@ -698,7 +698,7 @@ fn a_connection_that_is_lost_costs_nothing_but_time() {
     });
     level.signal("-CONT");
     until("connecting again", || level_status(&folder)["off"] == false);
-    assert_eq!(server.all("connected to the level again; it has what it had").len(), 1);
+    assert_eq!(server.logged("connected to the level again; it has what it had").len(), 1);
     let (hits, missed) = (count(&folder, "hits"), count(&folder, "missed"));
     read_all(&mut client, 0);
     assert!(count(&folder, "hits") > hits + BLOCKS / 2, "it has nothing any more");
@@ -750,7 +750,7 @@ fn a_level_server_with_a_file() {
         read_all(&mut client, 0);
         let level = start(&address);
         until("connecting again", || level_status(&folder)["off"] == false);
-        assert_eq!(server.all("connected to the level again; it has what it had").len(), 1);
+        assert_eq!(server.logged("connected to the level again; it has what it had").len(), 1);
         let (hits, missed) = (count(&folder, "hits"), count(&folder, "missed"));
         read_all(&mut client, 0);
         let found = count(&folder, "hits") - hits;

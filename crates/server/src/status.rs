@@ -74,7 +74,7 @@ pub(crate) fn reply(
                 Context::Cache => blocks.iter().for_each(|&extent| push(list, extent)),
                 Context::Allocation => {
                     if let Err(error) = allocation(disk, has_left, at, &blocks, most, list) {
-                        if error.kind() == ErrorKind::Interrupted {
+                        if has_left() {
                             return framing.error(request.tag(), Errno::Shutdown).to_vec();
                         }
                         tracing::debug!(disk = disk.name(), %error, "the extents cannot be told");

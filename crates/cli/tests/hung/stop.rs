@@ -56,7 +56,7 @@ fn stop_4_a_hung_export_delays_no_other() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!(status.code(), Some(2));
-    let named = server.later("not everything is written");
+    let named = server.logged("not everything is written");
     assert_eq!(named.len(), 1, "{named:?}");
     assert!(named[0].contains("disk hung: not everything is written (8192 bytes in memory)"), "{named:?}");
     assert!(!named[0].contains("disk well"), "{named:?}");
