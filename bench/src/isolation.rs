@@ -35,8 +35,8 @@ const GOALS: [f64; 4] = [1.5, 3.0, 3.0, 3.0];
 pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyhow::Result<()> {
     ensure!(rounds > 0, "a median needs a round");
     println!(
-        "p99 of a client with one request at a time, us: alone, beside its neighbour, and the ratio; medians of {rounds} \
-         rounds, {} s each",
+        "p99 of a client with one request at a time, us: alone, beside its neighbour, the ratio, and (the ratio if its \
+         neighbour has a server of its own); medians of {rounds} rounds, {} s each",
         how_long.as_secs_f64()
     );
     println!(
@@ -44,7 +44,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
         KINDS.iter().zip(GOALS).map(|(kind, goal)| format!("{kind} <= {goal}")).collect::<Vec<_>>().join(", "),
         load()
     );
-    println!("{:34}{}  held", "neighbour", KINDS.map(|kind| format!("{kind:^27}")).concat());
+    println!("{:34}{}  held", "neighbour", KINDS.map(|kind| format!("{kind:^34}")).concat());
     let is_wanted = |name: &str| only.is_none_or(|only| name.contains(only));
     let mut tally = Tally::default();
     // Not counted: it says what processors do to a client without any neighbour.
@@ -61,7 +61,10 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
             None => println!("{:34}skipped: this system mounts no FUSE file system", device.name()),
         }
     }
-    println!("{} of {} figures within their goals", tally.held, tally.figures);
+    println!(
+        "{} of {} figures within their goals; {} of the others are beyond them with a server for each, too",
+        tally.held, tally.figures, tally.beyond_both
+    );
     Ok(())
 }
 
@@ -69,30 +72,43 @@ fn rounds_of<T>(rounds: usize, mut round: impl FnMut() -> anyhow::Result<T>) -> 
     (0..rounds).map(|_| round()).collect()
 }
 
+/// What the victim waited, alone and beside its neighbour.
+struct Round {
+    /// Both in one server.
+    together: [Times; 2],
+    /// In two.
+    apart: [Times; 2],
+}
+
 #[derive(Default)]
 struct Tally {
     figures: usize,
     held: usize,
+    /// Beyond their goals, as they are if the neighbour has a server of its own.
+    beyond_both: usize,
 }
 
 impl Tally {
     /// Prints the row of a neighbour, by what was measured alone and beside it in each round.
-    fn print(&mut self, name: &str, rounds: &[[Times; 2]]) {
-        let middle = |figure: &dyn Fn(&[Times; 2]) -> f64| median(&mut rounds.iter().map(figure).collect::<Vec<_>>());
+    fn print(&mut self, name: &str, rounds: &[Round]) {
+        let middle = |figure: &dyn Fn(&Round) -> f64| median(&mut rounds.iter().map(figure).collect::<Vec<_>>());
         let mut text = format!("{name:34}");
         let before = self.figures - self.held;
         for (kind, goal) in GOALS.iter().enumerate() {
-            let [alone, beside] = [0, 1].map(|at| middle(&|round| round[at].p99_us(kind)));
-            let ratio = middle(&|[alone, beside]| beside.p99_us(kind) / alone.p99_us(kind));
-            text += &format!("{alone:>9.0}{beside:>10.0}{ratio:>8.2}");
+            let ratio_of = |[alone, beside]: &[Times; 2]| beside.p99_us(kind) / alone.p99_us(kind);
+            let [alone, beside] = [0, 1].map(|at| middle(&|round| round.together[at].p99_us(kind)));
+            let ratio = middle(&|round| ratio_of(&round.together));
+            let apart = middle(&|round| ratio_of(&round.apart));
+            text += &format!("{alone:>7.0}{beside:>10.0}{ratio:>8.2}{:>9}", format!("({apart:.2})"));
             self.figures += 1;
             self.held += usize::from(ratio <= *goal);
+            self.beyond_both += usize::from(ratio.min(apart) > *goal);
         }
         println!("{text}  {}", if self.figures - self.held == before { "yes" } else { "no" });
     }
 }
 
-fn beside_client(client: &Hostile, how_long: Duration) -> anyhow::Result<[Times; 2]> {
+fn beside_client(client: &Hostile, how_long: Duration) -> anyhow::Result<Round> {
     let file = sparse_file()?;
     beside(&format!("{}{}", client.device, text(file.path())?), client, None, how_long)
 }
@@ -108,7 +124,7 @@ fn text(path: &Path) -> anyhow::Result<&str> {
 }
 
 /// `None` if there cannot be such a device here.
-fn beside_device(device: sick::Device, how_long: Duration) -> anyhow::Result<Option<[Times; 2]>> {
+fn beside_device(device: sick::Device, how_long: Duration) -> anyhow::Result<Option<Round>> {
     let Some(symptom) = device.symptom() else {
         let file = sparse_file()?;
         return beside(&format!("delay:50ms:{}", text(file.path())?), &WORKING, None, how_long).map(Some);
@@ -119,23 +135,36 @@ fn beside_device(device: sick::Device, how_long: Duration) -> anyhow::Result<Opt
     beside(text(mounted.file())?, &WORKING, Some((&sick, symptom)), how_long).map(Some)
 }
 
-/// The victim alone, and then beside a neighbour on this target.
+/// What the victim waits alone and beside a neighbour on this target, in one server with it and in two.
 fn beside(
     target: &str,
     neighbour: &Hostile,
     sick: Option<(&Sick, Symptom)>,
     how_long: Duration,
-) -> anyhow::Result<[Times; 2]> {
-    let folder = tempfile::tempdir()?;
-    let socket = folder.path().join("socket");
-    let metrics = free_address()?;
-    let mut command = nigh()?;
-    command.args(["serve", "--memory", MEMORY, "--log", "error", "--metrics", &metrics.to_string()]);
-    command.arg("--listen").arg(format!("unix:{}", socket.display())).args([OWN, &format!("other={target}")]);
-    let server = Peer::unpinned(&mut command, &socket)?;
-    let victim = Victim::new(&socket, "victim", 0)?;
-    let place = Place { socket: &socket, metrics, export: "other", over: &AtomicBool::new(false) };
-    compare(vec![server], victim, &place, neighbour, sick, how_long)
+) -> anyhow::Result<Round> {
+    let other = format!("other={target}");
+    let round = |served: &[&[&str]]| {
+        let folder = tempfile::tempdir()?;
+        let metrics = free_address()?;
+        let start = |(at, exports): (usize, &&[&str])| {
+            let socket = folder.path().join(at.to_string());
+            let mut command = nigh()?;
+            command.args(["serve", "--memory", MEMORY, "--log", "error"]).args(*exports);
+            command.arg("--listen").arg(format!("unix:{}", socket.display()));
+            // The last one has the neighbour.
+            if at + 1 == served.len() {
+                command.args(["--metrics", &metrics.to_string()]);
+            }
+            Peer::unpinned(&mut command, &socket)
+        };
+        let servers = served.iter().enumerate().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        let [first, last] =
+            [servers.first(), servers.last()].map(|server| server.expect("one at least").socket.clone());
+        let victim = Victim::new(&first, "victim", 0)?;
+        let place = Place { socket: &last, metrics, export: "other", over: &AtomicBool::new(false) };
+        compare(servers, victim, &place, neighbour, sick, how_long)
+    };
+    Ok(Round { together: round(&[&[OWN, &other]])?, apart: round(&[&[OWN], &[&other]])? })
 }
 
 /// What the victim waits alone, and then beside its neighbour; it ends with the servers.

@@ -6,9 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nigh_engine::{Fault, Operation};
+use nigh_engine::{Action, Fault, Operation};
 
 use crate::level::Stamp;
+
+/// What is done for each of so many bytes takes long.
+const LONG: u64 = 64 << 10;
 
 /// An operation on its way through a device. It owns the frames until its [`Completion`] gives them back.
 #[must_use = "the operation is lost"]
@@ -34,12 +37,14 @@ impl Job {
         self.operation.offset..self.operation.offset + self.bytes
     }
 
-    /// What is reported of a job that went as `result` says. Checksums are computed here, without an engine's lock.
-    pub fn finish(mut self, result: Result<(), Fault>) -> Completion {
-        if result.is_ok() {
-            self.operation.seal();
-        }
-        Completion { sender: self.sender, operation: self.operation, result: result.and(self.verdict) }
+    /// What is reported of a job that went as `result` says.
+    pub fn finish(self, result: Result<(), Fault>) -> Completion {
+        Completion { sender: self.sender, operation: self.operation, result: result.and(self.verdict), zeros: 0 }
+    }
+
+    /// What is reported of a read of a hole.
+    pub(crate) fn finish_hole(self) -> Completion {
+        Completion { zeros: self.bytes, ..self.finish(Ok(())) }
     }
 }
 
@@ -49,10 +54,34 @@ impl Job {
 pub struct Completion {
     /// As in [`Job`].
     pub sender: u32,
-    /// The operation, and with it its frames.
-    pub operation: Operation,
-    /// Whether all of it was done.
-    pub result: Result<(), Fault>,
+    pub(crate) operation: Operation,
+    result: Result<(), Fault>,
+    /// Of a read, how many bytes at the beginning still have to become zeros.
+    zeros: u64,
+}
+
+impl Completion {
+    /// Whether what is left to do, here and for whom reads it, takes so long that a thread that others need should not do it.
+    pub fn is_long(&self) -> bool {
+        matches!(self.operation.action, Action::Read(_)) && self.operation.length >= LONG
+    }
+
+    /// Does what is left to do for every byte, zeros of a hole and checksums; best without an engine's lock. Returns the sender,
+    /// the operation, and with it its frames, and whether all of it was done.
+    pub fn settle(mut self) -> (u32, Operation, Result<(), Fault>) {
+        if self.result.is_ok() {
+            if let Action::Read(frames) = &mut self.operation.action {
+                let mut left = self.zeros as usize;
+                for slice in frames.slices_mut() {
+                    let part = slice.len().min(left);
+                    slice[..part].fill(0);
+                    left -= part;
+                }
+            }
+            self.operation.seal();
+        }
+        (self.sender, self.operation, self.result)
+    }
 }
 
 /// A range of a device of which all or nothing has storage behind it.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use nigh_engine::{Action, Exclusive, Fault};
+use nigh_engine::{Action, Fault};
 
 use crate::allocation::Allocation;
 use crate::asker::Asker;
@@ -136,21 +136,12 @@ fn note(allocation: &mut Allocation, range: Range<u64>, data: bool) {
     }
 }
 
-fn fill(frames: &mut Exclusive, bytes: u64) {
-    let mut left = bytes as usize;
-    for slice in frames.slices_mut() {
-        let part = slice.len().min(left);
-        slice[..part].fill(0);
-        left -= part;
-    }
-}
-
 impl Device for FileDevice {
     fn geometry(&self) -> Arc<dyn Geometry> {
         self.asker.clone()
     }
 
-    fn submit(&mut self, mut job: Job) {
+    fn submit(&mut self, job: Job) {
         let reads = matches!(job.operation.action, Action::Read(_) | Action::Flush);
         if self.file.read_only && !reads {
             return self.done.push(job.finish(Err(Fault(libc::EROFS))));
@@ -165,12 +156,8 @@ impl Device for FileDevice {
         if matches!(job.operation.action, Action::Write(_)) {
             self.change(job.range(), true);
         }
-        let hole = matches!(job.operation.action, Action::Read(_)) && self.reads_hole(&job);
-        if let Action::Read(frames) = &mut job.operation.action
-            && hole
-        {
-            fill(frames, job.bytes);
-            return self.done.push(job.finish(Ok(())));
+        if matches!(job.operation.action, Action::Read(_)) && self.reads_hole(&job) {
+            return self.done.push(job.finish_hole());
         }
         match &mut self.io {
             Io::Ring(ring) => ring.submit(job),

@@ -94,8 +94,10 @@ impl Requests {
 
     /// Everything is done: returns the blocks that were read, and their bytes, in the blocks' order.
     pub(crate) fn complete(&mut self, done: Vec<Completion>) -> Vec<(u64, u8)> {
-        let mut blocks: Vec<u64> = done.iter().map(|completion| completion.operation.offset / BLOCK).collect();
-        for Completion { operation, result, .. } in done {
+        let mut blocks = Vec::new();
+        for completion in done {
+            let (_, operation, result) = completion.settle();
+            blocks.push(operation.offset / BLOCK);
             self.engine.complete(0, operation, result);
         }
         blocks.sort_unstable();

@@ -473,6 +473,9 @@ impl Engine {
 
     /// The block of `key` is no longer outside, if it was; its frame.
     pub(crate) fn take_outside(&mut self, key: Key) -> Option<u32> {
+        if self.outside.is_empty() {
+            return None;
+        }
         let frame = self.outside.remove(&key)?;
         self.frames.clear(frame, TRANSIT);
         self.volume(key.volume()).outside -= 1;
@@ -536,6 +539,12 @@ impl Engine {
         resident.or_else(|| self.outside.get(&key).copied())
     }
 
+    /// Whether some of `blocks` may have a frame; if not, `current` need not be asked for each.
+    pub(crate) fn may_have(&self, volume: Volume, blocks: &Range<u64>) -> bool {
+        let outside = self.volumes[volume.0 as usize].as_ref().map_or(0, |state| state.outside);
+        outside > 0 || self.slots.occupied(volume, blocks.clone()).next().is_some()
+    }
+
     #[inline]
     pub(crate) fn access(&mut self, key: Key, kind: Kind, tenant: Tenant, stream: Stream) -> Access {
         let tick = self.tick;
@@ -555,7 +564,9 @@ impl Engine {
         stream: Stream,
     ) -> (Place, Option<u32>, bool) {
         let access = self.access(key, kind, tenant, stream);
-        if let Some(slot) = self.slots.find(key) {
+        self.drain_forgotten();
+        let known = self.slots.find(key);
+        if let Some(slot) = known {
             let frame = self.slots.frame(slot);
             if frame != NONE {
                 self.note_late(slot, frame, tenant);
@@ -575,8 +586,7 @@ impl Engine {
         {
             return (Place::Passing(key), Some(frame), true);
         }
-        self.drain_forgotten();
-        let slot = self.slots.find_or_add(key);
+        let slot = known.unwrap_or_else(|| self.slots.add(key));
         if self.unified || self.resident == self.capacity {
             let victim = self.policy.evict(slot, &access);
             self.follow_orders();
@@ -626,8 +636,14 @@ impl Engine {
         let unused = self.frames.has(frame, PREFETCHED);
         self.note_leaving(key.volume(), frame);
         let dirty = self.frames.has(frame, DIRTY);
+        self.volume(key.volume()).counters.evictions += 1;
+        let has_lower = self.unified || !self.levels.is_empty();
+        if !has_lower && !self.frames.has(frame, DIRTY | LOADING) && !self.arena.held(frame) {
+            // Nobody has its contents, or gets them: it is free at once.
+            self.note_unflushed(key, frame);
+            return self.frames.put(frame);
+        }
         let state = self.volume(key.volume());
-        state.counters.evictions += 1;
         state.outside += 1;
         if dirty {
             state.dirty.hurry(key.index());

@@ -97,17 +97,21 @@ impl Engine {
         let key = |block| Key::new(request.volume, block);
         // Blocks that are present must not leave while room is made for the others.
         let mut held = Shared::new(&self.arena);
-        for block in blocks.clone() {
-            if let Some(frame) = self.current(key(block)).filter(|&frame| !self.frames.has(frame, LOADING)) {
-                held.push(frame);
+        let mut absent = (blocks.end - blocks.start) as u32;
+        if self.may_have(request.volume, &blocks) {
+            for frame in blocks.clone().filter_map(|block| self.current(key(block))) {
+                absent -= 1;
+                if !self.frames.has(frame, LOADING) {
+                    held.push(frame);
+                }
             }
         }
-        let absent = blocks.clone().filter(|&block| self.current(key(block)).is_none()).count() as u32;
         let room = |engine: &mut Engine| engine.has_room(absent) || engine.make_room(request.volume, absent);
         if absent > 0 && !(self.may_load(request.volume, absent) && room(self)) {
             return false;
         }
         self.count_read(&request, 0);
+        blocks.clone().for_each(|block| self.slots.prefetch(key(block)));
         let mut frames = Vec::with_capacity((blocks.end - blocks.start) as usize);
         let mut missing = Vec::new();
         let mut loading = 0;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use foldhash::quality::SeedableRandomState;
 use hashbrown::HashMap;
-use nigh_policy::{Block, Slot};
+use nigh_policy::{Block, Slot, prefetch};
 
 use crate::request::Volume;
 
@@ -295,16 +295,21 @@ impl Slots {
 
     #[inline]
     pub(crate) fn find(&self, key: Key) -> Option<Slot> {
-        self.find_hashed(self.hasher.hash_one(key.0), key)
-    }
-
-    #[inline(always)]
-    fn find_hashed(&self, hash: u64, key: Key) -> Option<Slot> {
+        let hash = self.hasher.hash_one(key.0);
         let found = self.find_in(&self.newest, hash, key);
         if found.is_some() || (self.older.is_empty() && self.overflow.is_empty()) {
             return found;
         }
         self.find_further(hash, key)
+    }
+
+    /// Starts loading what `find` will look at for `key`.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: Key) {
+        for bucket in self.newest.choices(self.hasher.hash_one(key.0)) {
+            let low = &self.buckets[bucket].low;
+            [0, WAYS / 2, WAYS - 1].into_iter().for_each(|way| prefetch(low, way));
+        }
     }
 
     #[inline(never)]
@@ -315,10 +320,12 @@ impl Slots {
 
     /// The slot of `key`, created if there is none.
     pub(crate) fn find_or_add(&mut self, key: Key) -> Slot {
-        let hash = self.hasher.hash_one(key.0);
-        if let Some(slot) = self.find_hashed(hash, key) {
-            return slot;
-        }
+        self.find(key).unwrap_or_else(|| self.add(key))
+    }
+
+    /// A slot for `key`, which has none.
+    pub(crate) fn add(&mut self, key: Key) -> Slot {
+        debug_assert_eq!(self.find(key), None);
         assert!(self.len < self.limit, "the policy remembers more ghosts than it may");
         self.len += 1;
         let mut at = self.older.len();
@@ -326,6 +333,7 @@ impl Slots {
             at = at.checked_sub(1).expect("the segments have room for the limit");
         }
         self.segment_mut(at).used += 1;
+        let hash = self.hasher.hash_one(key.0);
         let [first, second, third] = self.segment(at).choices(hash).map(|bucket| (self.buckets[bucket].free(), bucket));
         let emptier = |one: (u32, usize), other: (u32, usize)| {
             if other.0.count_ones() > one.0.count_ones() { other } else { one }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
 use crate::readahead::ReadAhead;
 use crate::settings::{BLOCK, PAUSE};
-use crate::sync::Budget;
+use crate::sync::{Budget, lock};
 use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
@@ -399,9 +400,19 @@ impl Cache {
         }
     }
 
+    /// Completes operations as they come, until there will be no more.
+    pub(crate) fn complete_all(&self, completions: &std::sync::Mutex<Receiver<Completion>>) {
+        let mut work = Work::default();
+        loop {
+            let Ok(completion) = lock(completions).recv() else { return };
+            self.complete(completion, &mut work);
+            self.dispatch(&mut work, None);
+        }
+    }
+
     /// A device has finished an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
-        let Completion { sender, operation, result } = completion;
+        let (sender, operation, result) = completion.settle();
         if let Err(fault) = result {
             self.note_taken_over(operation.port, fault, work);
         }

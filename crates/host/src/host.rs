@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::extent::FileExtent;
 use crate::level;
 use crate::opening::Late;
 use crate::session::Session;
-use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings, TARGETS_MAX};
+use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings, TARGETS_MAX, completers};
 use crate::statistics::{DiskStatistics, HostStatistics};
 use crate::sync::lock;
 use crate::tenants::{TenantStatistics, agree_on_bounds};
@@ -141,25 +142,41 @@ impl Host {
     }
 
     fn drive(&self, driver: Driver) -> Result<(), StartError> {
-        let cache = self.common.cache.clone();
-        let drive = move || {
-            let mut work = Work::default();
-            or_poison(&cache, "device", || {
-                driver.run(|done| {
-                    done.drain(..).for_each(|completion| cache.complete(completion, &mut work));
-                    cache.dispatch(&mut work, None);
+        let cache = &self.common.cache;
+        let (long, completions) = channel();
+        let completions = Arc::new(Mutex::new(completions));
+        let drive = {
+            let cache = cache.clone();
+            move || {
+                let mut work = Work::default();
+                or_poison(&cache, "device", || {
+                    driver.run(|done| {
+                        for completion in done.drain(..) {
+                            match completion.is_long() {
+                                // If nobody takes it, the shards are poisoned.
+                                true => drop(long.send(completion)),
+                                false => cache.complete(completion, &mut work),
+                            }
+                        }
+                        cache.dispatch(&mut work, None);
+                    });
                 });
-            });
+            }
         };
         let at = self.common.clone();
         let keep_time = move || {
             or_poison(&at.cache, "timer", || at.cache.keep_time(|| at.closed.load(Ordering::Acquire)));
         };
         let mut threads = lock(&self.threads);
+        for _ in 0..completers() {
+            let (cache, completions) = (cache.clone(), completions.clone());
+            let complete = move || or_poison(&cache, "completer", || cache.complete_all(&completions));
+            threads.push(Builder::new().name("completer".into()).spawn(complete)?);
+        }
         threads.push(Builder::new().name("driver".into()).spawn(drive)?);
         threads.push(Builder::new().name("timer".into()).spawn(keep_time)?);
-        let cache = self.common.cache.clone();
         if cache.contents.is_some() {
+            let cache = cache.clone();
             threads.push(
                 Builder::new().name("encoder".into()).spawn(move || or_poison(&cache, "encoder", || cache.encode()))?,
             );

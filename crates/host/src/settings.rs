@@ -34,12 +34,19 @@ pub(crate) const FILES_MAX: u32 = 1 << 16;
 /// throughput; 16 processors at one lock would lose 12 % (`cargo xtask bench shards`: two measured, more by a
 /// model).
 const PROCESSORS_PER_SHARD: usize = 4;
+/// The most threads that complete long reads.
+const COMPLETERS_MOST: usize = 4;
 /// The most bytes of a shard, if a smaller number of shards is not given.
 const SHARD_BYTES_MOST: u64 = 8 << 30;
 /// The least blocks of a shard, if a larger number of shards is not given.
 const SHARD_BLOCKS: u64 = 1024;
 /// With checksums, one of so many reads is checked.
 const VERIFY: u32 = 64;
+
+/// The number of threads that complete long reads: they occupy half of the processors at most.
+pub(crate) fn completers() -> usize {
+    available_parallelism().map_or(1, |processors| processors.get().div_ceil(2).min(COMPLETERS_MOST))
+}
 
 /// A disk in the cache.
 #[derive(Clone, Debug, PartialEq)]

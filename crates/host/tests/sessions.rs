@@ -153,6 +153,26 @@ fn a_callback_may_submit_but_not_wait() {
     assert!(all.chunks(16384).enumerate().all(|(at, chunk)| chunk.iter().all(|byte| *byte == at as u8)));
 }
 
+/// What a long read takes, for each byte and for whom reads it, is not done by the thread that all devices share.
+#[test]
+fn a_long_read_does_not_hold_other_devices() {
+    let host = start(8 * MIB, vec![disk("long", "memory:16M"), disk("other", "memory:16M")]);
+    let (go_on, wait) = channel::<()>();
+    let (called, calls) = channel();
+    host.open("long").unwrap().read_then(0..MIB, move |read| {
+        called.send(read.map(|bytes| bytes.len())).unwrap();
+        // Fails when it is to continue.
+        let _ = wait.recv();
+    });
+    assert_eq!(calls.recv().unwrap(), Ok(1 << 20));
+    let other = host.open("other").unwrap();
+    let (done, read) = channel();
+    other.read_then(0..4096, move |bytes| done.send(bytes.map(|bytes| bytes.len())).unwrap());
+    assert_eq!(read.recv_timeout(Duration::from_secs(20)), Ok(Ok(4096)));
+    drop(go_on);
+    host.shut_down().unwrap();
+}
+
 #[test]
 fn a_tenant_that_loops_and_says_so_misses_less() {
     let misses = |hint: bool| {

@@ -15,7 +15,9 @@ fn settings(disks: &[(&str, &str)]) -> Settings {
 fn no_thread_is_left() {
     let before = threads();
     let host = Host::start(settings(&[("disk", "memory:16M")])).unwrap();
-    assert_eq!(threads(), before + 2);
+    // The driver, the timer, and those that complete long reads.
+    let completers = std::thread::available_parallelism().map_or(1, |count| count.get().div_ceil(2).min(4));
+    assert_eq!(threads(), before + 2 + completers);
     let session = host.open("disk").unwrap();
     session.write(0, &[1; 1 << 20], false).unwrap();
     drop(host);

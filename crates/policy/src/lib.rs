@@ -46,6 +46,7 @@ mod visit;
 pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
+pub use prefetch::prefetch;
 pub use registry::{build, ghosts, parse_list, registry, unified, visit};
 pub use sample::Share;
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};

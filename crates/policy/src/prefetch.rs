@@ -4,7 +4,7 @@
 
 /// Starts loading `items[index]` into the processor's cache without waiting for it. It is a hint: any index is allowed.
 #[inline(always)]
-pub(crate) fn prefetch<T>(items: &[T], index: usize) {
+pub fn prefetch<T>(items: &[T], index: usize) {
     let item = items.as_ptr().wrapping_add(index);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch neither faults nor changes anything, whatever address it is given.

@@ -57,7 +57,7 @@ fn shard(number: u32, shards: u32, volumes: u32, handle: &Handle, completions: &
             while let Some(operation) = engine.next_operation(round) {
                 handle.submit(number, operation);
             }
-            let Completion { sender, operation, result } = completions.recv().expect("a completion");
+            let (sender, operation, result) = completions.recv().expect("a completion").settle();
             assert_eq!(sender, number);
             engine.complete(round, operation, result);
             while let Some(reply) = engine.next_reply() {
@@ -166,7 +166,8 @@ fn stopping_waits_for_operations() {
     thread.join().expect("the driver ends");
     assert!(start.elapsed() >= Duration::from_millis(50));
     let completion = completions.try_recv().expect("a completion");
-    assert_eq!((completion.sender, completion.result), (7, Ok(())));
-    engine.complete(0, completion.operation, completion.result);
+    let (sender, operation, result) = completion.settle();
+    assert_eq!((sender, result), (7, Ok(())));
+    engine.complete(0, operation, result);
     assert!(matches!(engine.next_reply().expect("a reply").outcome, Outcome::Data(_)));
 }

@@ -126,7 +126,8 @@ impl Host {
             if done.is_empty() {
                 return;
             }
-            for Completion { operation, result, .. } in done {
+            for completion in done {
+                let (_, operation, result) = completion.settle();
                 self.operations.push((operation.offset, operation.length));
                 self.engine.complete(self.now(), operation, result);
             }

@@ -215,6 +215,26 @@ fn delayed_devices_hold_what_was_written() {
     }
 }
 
+/// Frames are used again, by other tenants too.
+#[test]
+fn holes_do_not_show_what_was_read_before() {
+    for folder in folders() {
+        for threads in [false, true] {
+            let file = sparse(&folder, SIZE);
+            let options = Options { threads, ..Options::default() };
+            let mut host = Host::new(open(file.path().to_str().expect("a path"), &options), config(4096));
+            host.write(0, &[7; 128 << 10]).expect("a write");
+            // Meanwhile, the extent of the hole is looked up.
+            host.read(1 << 20, 4096).expect("a read");
+            std::thread::sleep(Duration::from_millis(200));
+            for length in [4096, 128 << 10, 100] {
+                assert!(host.read(0, 128 << 10) == Ok(vec![7; 128 << 10]));
+                assert!(host.read(1 << 20, length) == Ok(vec![0; length as usize]));
+            }
+        }
+    }
+}
+
 #[test]
 fn holes_are_known() {
     for folder in folders() {

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
+
 use super::orders::{HANDS, Orders, REFERENCED};
 use crate::Slot;
 use crate::prefetch::prefetch;
@@ -27,12 +29,15 @@ pub(crate) struct Linked {
     queue: Queue,
 }
 
+/// By slot. Slots are numbers of ours, so this need not withstand keys that were chosen to collide.
+type Numbers = HashMap<u32, (u32, u32), RandomState>;
+
 /// Q as a log of numbered entries.
 struct Queue {
     /// Slots with the numbers of their entries, from the front; an entry is stale if it is not the last of its slot.
     entries: VecDeque<(u32, u32)>,
     /// The number of the entry of each block in Q, and its origin.
-    numbers: HashMap<u32, (u32, u32)>,
+    numbers: Numbers,
     next: u32,
 }
 
@@ -48,7 +53,7 @@ impl Queue {
     }
 }
 
-fn is_live(numbers: &HashMap<u32, (u32, u32)>, (slot, number): (u32, u32)) -> bool {
+fn is_live(numbers: &Numbers, (slot, number): (u32, u32)) -> bool {
     numbers.get(&slot).is_some_and(|&(last, _)| last == number)
 }
 
@@ -102,7 +107,7 @@ impl Orders for Linked {
 
     fn new(slots: u32, _counting: bool) -> Linked {
         let head = u64::from(slots);
-        let queue = Queue { entries: VecDeque::new(), numbers: HashMap::new(), next: 0 };
+        let queue = Queue { entries: VecDeque::new(), numbers: Numbers::default(), next: 0 };
         let mut orders = Linked { nodes: vec![nowhere(); slots as usize + 1], len: 0, hands: [slots; HANDS], queue };
         orders.set_node(slots, head << LINK_BITS | head);
         orders
