@@ -1,4 +1,4 @@
-//! Instructions of the steps of encoding, counted by valgrind: unlike times, the same on a busy machine.
+//! Instructions of hits and of the steps of encoding, counted by valgrind: unlike times, the same on a busy machine.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,22 +7,39 @@ use anyhow::{Context, ensure};
 
 use crate::run::{builds, cargo, check};
 
-/// Blocks of a round of the example `steps`.
-const BLOCKS: u64 = 100;
 /// Rounds that are counted.
 const ROUNDS: u64 = 10;
 
-/// Steps of the example, and the most instructions that one may take for a block of 4 KiB: a tenth more than it took when it
-/// was measured, beside the microseconds that docs/content.md states.
-const STEPS: [(&str, u64); 8] = [
-    ("hash", 1_650),
-    ("signature", 75),
-    ("sketch", 18_700),
-    ("line-encode", 7_200),
-    ("line-decode", 4_700),
-    ("lz4-decode", 17_200),
-    ("zstd-difference-decode", 41_000),
-    ("hit", 39_500),
+/// A program that does one of several things, the same in each round.
+struct Example {
+    package: &'static str,
+    name: &'static str,
+    /// Blocks of 4 KiB of a round.
+    blocks: u64,
+    /// What it is told to do, and the most instructions that this may take for a block: a tenth more than it took when it was
+    /// measured.
+    steps: &'static [(&'static str, u64)],
+}
+
+const EXAMPLES: [Example; 2] = [
+    // Hits so many at a time: beside `cargo xtask bench nbd`. Those of the client count, too.
+    Example { package: "nigh-server", name: "hits", blocks: 960, steps: &[("1", 4_050), ("16", 2_350)] },
+    // Beside the microseconds that docs/content.md states.
+    Example {
+        package: "nigh-content",
+        name: "steps",
+        blocks: 100,
+        steps: &[
+            ("hash", 1_650),
+            ("signature", 75),
+            ("sketch", 18_700),
+            ("line-encode", 7_200),
+            ("line-decode", 4_700),
+            ("lz4-decode", 17_200),
+            ("zstd-difference-decode", 41_000),
+            ("hit", 39_500),
+        ],
+    },
 ];
 
 pub(crate) fn instructions() -> anyhow::Result<()> {
@@ -31,16 +48,19 @@ pub(crate) fn instructions() -> anyhow::Result<()> {
         println!("skipped: instructions: there is no valgrind; cargo xtask install installs it");
         return Ok(());
     }
-    check(&mut cargo(&["build", "--release", "--locked", "--quiet", "-p", "nigh-content", "--example", "steps"]))?;
-    let program = builds().join("release/examples/steps");
-    println!("{:24} {:>8} {:>8}", "instructions a block", "most", "counted");
+    println!("{:28} {:>8} {:>8}", "instructions a block", "most", "counted");
     let mut above = Vec::new();
-    for (step, most) in STEPS {
-        let added = executed(&program, step, 1 + ROUNDS)? - executed(&program, step, 1)?;
-        let counted = added / (BLOCKS * ROUNDS);
-        println!("{step:24} {most:8} {counted:8}");
-        if counted > most {
-            above.push(step);
+    for Example { package, name, blocks, steps } in EXAMPLES {
+        check(&mut cargo(&["build", "--release", "--locked", "--quiet", "-p", package, "--example", name]))?;
+        let program = builds().join("release/examples").join(name);
+        for (step, most) in steps {
+            let added = executed(&program, step, 1 + ROUNDS)? - executed(&program, step, 1)?;
+            let counted = added / (blocks * ROUNDS);
+            let what = format!("{name} {step}");
+            println!("{what:28} {most:8} {counted:8}");
+            if counted > *most {
+                above.push(what);
+            }
         }
     }
     ensure!(above.is_empty(), "more instructions than allowed: {}", above.join(", "));

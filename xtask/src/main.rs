@@ -108,7 +108,7 @@ enum Command {
     },
     /// Models of what threads share, under loom: all orders of the threads' steps
     Loom,
-    /// Instructions that the steps of encoding take, counted by valgrind: none takes more than it did
+    /// Instructions that hits over NBD and the steps of encoding take, counted by valgrind: none takes more than it did
     Instructions,
     /// What the guard does on cgroup v2, in a guest with Debian's kernel (QEMU)
     GuardGuest {

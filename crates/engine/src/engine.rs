@@ -291,21 +291,8 @@ impl Engine {
     /// `next_reply`. A read gets `Data`, a write first `Fill`, everything else `Done`, or `Failed`.
     #[inline]
     pub fn submit(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
-        let Some(state) = self.volumes.get(request.volume.0 as usize).and_then(Option::as_ref) else {
-            return Err(Refusal::NoVolume);
-        };
-        if state.closing.is_some() {
-            return Err(Refusal::NoVolume);
-        }
-        if request.op != Op::Flush
-            && (request.length == 0 || request.offset >= state.bytes || request.length > state.bytes - request.offset)
-        {
-            return Err(Refusal::OutOfRange);
-        }
+        self.check_request(&request)?;
         if request.op == Op::Read {
-            if request.length > u64::from(self.config.limits.request_bytes) {
-                return Err(Refusal::TooLong);
-            }
             if self.is_check_due()
                 && let Err(fault) = self.inspect(&request, now)
             {
@@ -318,6 +305,37 @@ impl Engine {
             }
         }
         self.submit_slowly(now, request)
+    }
+
+    /// The bytes of a read, as from `submit`, if nothing results from it but them: whoever gets them need not look for replies,
+    /// operations or anything else.
+    #[inline]
+    pub fn try_hit(&mut self, request: &Request) -> Option<Shared> {
+        let is_simple = request.op == Op::Read && !self.unified && !self.hears_tenants() && !self.is_check_next();
+        if !is_simple || self.check_request(request).is_err() {
+            return None;
+        }
+        let data = self.hit(request)?;
+        self.unchecked += u32::from(self.config.verify > 0);
+        Some(data)
+    }
+
+    /// Whether `request` could be executed if nothing else were in progress.
+    #[inline]
+    fn check_request(&self, request: &Request) -> Result<(), Refusal> {
+        let state = self.volumes.get(request.volume.0 as usize).and_then(Option::as_ref);
+        let Some(state) = state.filter(|state| state.closing.is_none()) else { return Err(Refusal::NoVolume) };
+        if request.op == Op::Flush {
+            return Ok(());
+        }
+        let is_inside = request.offset < state.bytes && request.length <= state.bytes - request.offset;
+        if request.length == 0 || !is_inside {
+            return Err(Refusal::OutOfRange);
+        }
+        if matches!(request.op, Op::Read | Op::Write) && request.length > u64::from(self.config.limits.request_bytes) {
+            return Err(Refusal::TooLong);
+        }
+        Ok(())
     }
 
     fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
@@ -336,9 +354,6 @@ impl Engine {
                 }
             }
             Op::Write => {
-                if request.length > u64::from(self.config.limits.request_bytes) {
-                    return Err(Refusal::TooLong);
-                }
                 let id = self.enter(request)?;
                 self.begin_write(id, now);
             }

@@ -44,15 +44,19 @@ impl Engine {
     /// Whether the blocks of this read are to be checked.
     #[inline]
     pub(crate) fn is_check_due(&mut self) -> bool {
-        if self.config.verify == 0 {
-            return false;
-        }
-        self.unchecked += 1;
-        let due = self.unchecked >= self.config.verify;
+        let due = self.is_check_next();
         if due {
             self.unchecked = 0;
+        } else {
+            self.unchecked += u32::from(self.config.verify > 0);
         }
         due
+    }
+
+    /// Whether those of the next read are.
+    #[inline]
+    pub(crate) fn is_check_next(&self) -> bool {
+        self.config.verify > 0 && self.unchecked + 1 >= self.config.verify
     }
 
     /// Checks the blocks of a read that are present. Those that are damaged are no longer present afterwards; the fault if

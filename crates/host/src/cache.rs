@@ -280,11 +280,23 @@ impl Cache {
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<R, Poisoned> {
-        let called = self.peek(shard, |core| {
+        self.with_held(self.shards[shard as usize].core.lock(), shard, work, call)
+    }
+
+    /// As `with`, with the lock of the shard.
+    fn with_held<R>(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        shard: u32,
+        work: &mut Work,
+        call: impl FnOnce(&mut Core, u64) -> R,
+    ) -> Result<R, Poisoned> {
+        let called = self.guarded(&mut core, shard, |core| {
             let now = self.now();
             let result = call(core, now);
             (result, self.collect(core, shard, now, work))
         });
+        drop(core);
         let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
         for _ in 0..room {
             self.shards[shard as usize].room.notify_one();
@@ -335,29 +347,32 @@ impl Cache {
 
     /// Does the work, and the work that results from it: passes operations to the devices and replies to waiters. Never
     /// waits, and leaves the replies for `own` to the caller.
+    #[inline]
     pub fn dispatch(&self, work: &mut Work, own: Option<&dyn Outlet>) {
-        loop {
-            work.reports.drain(..).for_each(|report| self.report(report));
-            work.late.drain(..).for_each(|(level, late)| self.note_late(level, late));
-            while let Some(damage) = work.damages.pop() {
-                self.note_damage(damage, work);
+        // Most of the time there is none.
+        while !work.is_done() || self.flush_wanted.load(Ordering::Acquire) {
+            self.do_work(work, own);
+        }
+    }
+
+    fn do_work(&self, work: &mut Work, own: Option<&dyn Outlet>) {
+        work.reports.drain(..).for_each(|report| self.report(report));
+        work.late.drain(..).for_each(|(level, late)| self.note_late(level, late));
+        while let Some(damage) = work.damages.pop() {
+            self.note_damage(damage, work);
+        }
+        self.launch(work);
+        for (shard, Waiting { waiter, range }, outcome) in std::mem::take(&mut work.replies) {
+            waiter.deliver(shard, range, outcome, work);
+        }
+        while let Some(outlet) = work.outlets.pop() {
+            if !own.is_some_and(|own| std::ptr::addr_eq(own, Arc::as_ptr(&outlet))) {
+                outlet.flush(work);
             }
-            self.launch(work);
-            for (shard, Waiting { waiter, range }, outcome) in std::mem::take(&mut work.replies) {
-                waiter.deliver(shard, range, outcome, work);
-            }
-            while let Some(outlet) = work.outlets.pop() {
-                if !own.is_some_and(|own| std::ptr::addr_eq(own, Arc::as_ptr(&outlet))) {
-                    outlet.flush(work);
-                }
-            }
-            while let Some(shard) = work.polls.pop_first() {
-                // Frames of a poisoned shard are not needed.
-                let _ = self.with(shard, work, |core, now| core.engine.poll(now));
-            }
-            if work.is_done() {
-                return;
-            }
+        }
+        while let Some(shard) = work.polls.pop_first() {
+            // Frames of a poisoned shard are not needed.
+            let _ = self.with(shard, work, |core, now| core.engine.poll(now));
         }
     }
 
@@ -466,8 +481,15 @@ impl Cache {
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
+        let mut core = self.shards[shard as usize].core.lock();
+        if submission.op == Op::Read {
+            let read = request(disk, &submission, 0);
+            if let Some(data) = self.guarded(&mut core, shard, |core| core.engine.try_hit(&read))? {
+                return Ok(Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) });
+            }
+        }
         let mut failure = None;
-        let submitted = self.with(shard, work, |core, now| {
+        let submitted = self.with_held(core, shard, work, |core, now| {
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
             let outcome = core.engine.submit(now, request(disk, &submission, token))?.reply.map(|reply| reply.outcome);

@@ -79,10 +79,12 @@ impl Work {
         }
     }
 
+    #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.operations.is_empty()
             && self.encodings.is_empty()
             && self.replies.is_empty()
+            && self.polls.is_empty()
             && self.outlets.is_empty()
             && self.reports.is_empty()
             && self.late.is_empty()

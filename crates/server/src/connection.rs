@@ -1,5 +1,6 @@
 //! A connection: negotiation and requests, on a thread of its own.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -82,7 +83,7 @@ struct Connection {
     cache: Arc<Cache>,
     link: Arc<Link>,
     /// Replies that were made here and not yet queued.
-    batch: Vec<Reply>,
+    batch: VecDeque<Reply>,
     batch_bytes: usize,
     work: Work,
     /// When the request that is looked at was received.
@@ -114,7 +115,7 @@ impl Connection {
             transmission,
             cache: cache.clone(),
             link,
-            batch: Vec::new(),
+            batch: VecDeque::new(),
             batch_bytes: 0,
             work: Work::default(),
             since: Instant::now(),
@@ -191,7 +192,7 @@ impl Connection {
 
     fn reply(&mut self, reply: Reply) {
         self.batch_bytes += reply.bytes;
-        self.batch.push(reply);
+        self.batch.push_back(reply);
     }
 
     /// Has the connection take another request with so many bytes of data in its reply, when there is room.
@@ -258,12 +259,12 @@ impl Connection {
         op: Op,
         range: &Range<u64>,
         fua: bool,
-        waiter: impl Fn() -> Arc<W>,
+        waiter: impl Fn(&Arc<Link>) -> Arc<W>,
     ) -> Result<Submitted, Errno> {
         loop {
             let (cache, disk, work) = (&self.cache, self.link.disk(), &mut self.work);
             let submission = Submission { op, range: range.clone(), fua, stream: self.stream };
-            let waiter = || waiter() as Arc<dyn Waiter>;
+            let waiter = || waiter(&self.link) as Arc<dyn Waiter>;
             let prefetcher = if op == Op::Read { self.ahead.prefetcher(cache.readahead()) } else { None };
             let submitted = match prefetcher {
                 Some(prefetcher) => cache.read_ahead(disk, submission, prefetcher, work, waiter),
@@ -323,7 +324,7 @@ impl Connection {
 
     /// The piece is submitted as part of `job`, and its reply delivered if it comes at once.
     fn submit_piece(&mut self, job: &Arc<Job>, op: Op, range: Range<u64>, fua: bool) {
-        let waiter = || {
+        let waiter = |_: &Arc<Link>| {
             job.wait();
             job.clone()
         };
@@ -340,8 +341,8 @@ impl Connection {
         let bytes = request.length as usize;
         // A hit needs no place among the requests in progress, but whether it is one shows only later.
         self.admit(1, bytes);
-        let (link, tag, asked) = (self.link.clone(), request.tag(), self.asked(request));
-        let waiter = || Arc::new(Job::new(&link, Kind::Whole, tag, Measure::Miss, asked, 1));
+        let (tag, asked) = (request.tag(), self.asked(request));
+        let waiter = |link: &_| Arc::new(Job::new(link, Kind::Whole, tag, Measure::Miss, asked, 1));
         let submitted = self.submit(Op::Read, &range, false, waiter);
         let (head, data) = match submitted {
             Ok(Submitted { outcome: None, .. }) => return,
@@ -478,7 +479,7 @@ impl Connection {
             self.input.gather((part.end - part.start) as usize, payload.left())?;
         }
         let length = part.end - part.start;
-        let (shard, token, outcome) = match self.submit(Op::Write, &part, fua, || job.clone()) {
+        let (shard, token, outcome) = match self.submit(Op::Write, &part, fua, |_| job.clone()) {
             Ok(Submitted { shard, token, outcome }) => (shard, token, outcome),
             Err(errno) => {
                 self.pass_over(length, payload)?;

@@ -72,9 +72,12 @@ impl Reply {
 
     /// How long it is, at most 256 KiB and a header unless it is collected.
     pub(crate) fn len(&self) -> usize {
-        let mut bytes = 0;
-        self.slices(|slice| bytes += slice.len());
-        bytes
+        let data = match &self.data {
+            Data::None => 0,
+            Data::Frames(_, frames) => frames.len(),
+            Data::Heap(bytes) => bytes.len(),
+        };
+        self.head.as_ref().map_or(0, |head| head.len()) + data
     }
 }
 
@@ -211,14 +214,14 @@ impl Link {
     }
 
     /// Queues the connection's own `batch`, and writes what the socket takes at once.
-    pub(crate) fn queue_batch(self: &Arc<Self>, batch: &mut Vec<Reply>, work: &mut Work) {
+    pub(crate) fn queue_batch(self: &Arc<Self>, batch: &mut VecDeque<Reply>, work: &mut Work) {
         let mut state = self.outbox.lock();
         state.add(batch);
         self.send(state, Wait::No, work);
     }
 
     /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
-    pub(crate) fn send_batch(self: &Arc<Self>, batch: &mut Vec<Reply>, work: &mut Work) {
+    pub(crate) fn send_batch(self: &Arc<Self>, batch: &mut VecDeque<Reply>, work: &mut Work) {
         let mut state = self.outbox.lock();
         state.add(batch);
         while state.is_full(self.export.requests_max()) {
@@ -254,8 +257,7 @@ impl Link {
     fn transmit(&self, batch: &mut Batch, wait: Wait, progress: &mut Progress, work: &mut Work) -> Sent {
         let mut result = if batch.broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) };
         while result.is_ok() && !batch.replies.is_empty() {
-            result = self.write_some(batch, wait != Wait::No, work).and_then(|bytes| {
-                let now = Instant::now();
+            result = self.write_some(batch, wait != Wait::No, work).and_then(|(bytes, now)| {
                 progress.add(bytes as u64, now);
                 // Then it is as good as full. Pipes have no limits.
                 let is_slow = progress.behind(now) > GLANCE && !self.stream.is_deaf();
@@ -268,9 +270,7 @@ impl Link {
             });
         }
         let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        let behind = progress.behind(Instant::now());
-        let patient = behind < PATIENCE && !(full && behind > SLOW && self.gives_way(&batch.replies));
-        let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch.replies, work));
+        let goes_on = full && (wait == Wait::No || self.keeps(&mut batch.replies, progress, work));
         if wait != Wait::No {
             // Others may wait for the frames that were written or copied.
             self.cache.dispatch(work, Some(self));
@@ -290,6 +290,12 @@ impl Link {
                 Sent::Never
             }
         }
+    }
+
+    /// Whether the client, whose socket is full, keeps its connection: then the memory of its replies is not the engines'.
+    fn keeps(&self, batch: &mut VecDeque<Reply>, progress: &Progress, work: &mut Work) -> bool {
+        let behind = progress.behind(Instant::now());
+        behind < PATIENCE && !(behind > SLOW && self.gives_way(batch)) && self.spill(batch, work)
     }
 
     /// Whether a client of another export needs the memory of these replies, which nobody reads.
@@ -331,8 +337,8 @@ impl Link {
         true
     }
 
-    /// Writes once; returns how many bytes.
-    fn write_some(&self, batch: &mut Batch, wait: bool, work: &mut Work) -> io::Result<usize> {
+    /// Writes once; returns how many bytes, and when.
+    fn write_some(&self, batch: &mut Batch, wait: bool, work: &mut Work) -> io::Result<(usize, Instant)> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(64);
         let (mut skip, mut bytes) = (batch.sent, 0);
         for reply in &batch.replies {
@@ -351,15 +357,14 @@ impl Link {
         }
         let taken = self.stream.write(&slices, wait)?;
         drop(slices);
+        let now = Instant::now();
         let mut written = batch.sent + taken;
-        let mut now = None;
         while let Some(first) = batch.replies.front()
             && written >= first.len()
         {
             written -= first.len();
             let reply = batch.replies.pop_front().expect("not empty");
             if let Some((measure, asked)) = reply.measure {
-                let now = *now.get_or_insert_with(Instant::now);
                 let latency = now.saturating_duration_since(asked.since);
                 self.disk().measure(measure, latency);
                 self.recorder.record(self.disk(), self.client, &asked, latency);
@@ -368,7 +373,7 @@ impl Link {
             self.dispose(reply, work);
         }
         batch.sent = written;
-        Ok(taken)
+        Ok((taken, now))
     }
 
     fn start_writer(self: &Arc<Self>) -> bool {
@@ -547,7 +552,7 @@ mod tests {
                 // What it is to do after the socket was full and before it hands over.
                 let mut work = Work::default();
                 work.flush(&gate);
-                link.send_batch(&mut Vec::new(), &mut work);
+                link.send_batch(&mut VecDeque::new(), &mut work);
                 cache.dispatch(&mut work, None);
             });
             while cache.heap().left() == taken {

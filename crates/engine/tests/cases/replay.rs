@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 
 use crate::host::{BLOCK, Host, config};
-use nigh_engine::{Engine, Op, WriteMode};
+use nigh_engine::{Config, Engine, Op, WriteMode};
 use nigh_policy::Kind;
 use nigh_testkit::host::{Host as Bare, Slots};
 use nigh_testkit::workload::mixed;
@@ -51,6 +51,51 @@ fn bare(policy: &str, capacity: u32, blocks: u64) -> Bare {
     let engine = Engine::new(config(capacity, policy)).expect("possible");
     let ghosts = engine.setup(&spec).expect("possible").ghosts;
     Bare::with_block_bytes(BLOCK as u32, policy, capacity, blocks as u32, Slots::Reused { ghosts }, None)
+}
+
+/// Who tries for a hit first gets the same bytes from the same blocks as who does not, and a hit leaves nothing to collect.
+#[test]
+fn hits_bring_about_nothing_else() {
+    const BLOCKS: usize = 40;
+    for policy in policies() {
+        let verify = Config { verify: 8, ..config(12, policy) };
+        let [mut tries, mut submits] =
+            [(); 2].map(|()| Host::new(verify.clone(), &[(BLOCKS * BLOCK, WriteMode::Back)]));
+        let mut hits = 0;
+        for (at, block) in mixed(1, BLOCKS as u64 - 1, 4000).into_iter().enumerate() {
+            let offset = block as usize * BLOCK;
+            if at % 5 == 4 {
+                for host in [&mut tries, &mut submits] {
+                    host.write(0, offset, BLOCK, at as u8);
+                }
+            } else {
+                let request = tries.request(0, Op::Read, offset, BLOCK + at % 2 * BLOCK);
+                let length = request.length as usize;
+                let due = tries.engine.next_wakeup();
+                let bytes = if let Some(data) = tries.engine.try_hit(&request) {
+                    hits += 1;
+                    let engine = &mut tries.engine;
+                    assert!(
+                        engine.next_reply().is_none() && engine.next_operation(tries.now).is_none(),
+                        "{policy}: {at}"
+                    );
+                    assert!(engine.next_report().is_none() && engine.next_damage().is_none(), "{policy}: {at}");
+                    assert_eq!((engine.next_late(), engine.next_wakeup()), (None, due), "{policy}: {at}");
+                    let mut bytes = vec![0; length];
+                    data.copy_to(&mut bytes);
+                    bytes
+                } else {
+                    tries.read(0, offset, length)
+                };
+                assert_eq!(bytes, submits.read(0, offset, length), "{policy}: {at}");
+            }
+            tries.run();
+            submits.run();
+            assert_eq!(tries.counters(0), submits.counters(0), "{policy}: {at}");
+        }
+        assert!(hits > 400, "{policy}: {hits} hits");
+        tries.engine.check();
+    }
 }
 
 #[test]

@@ -38,11 +38,15 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn add(&mut self, batch: &mut Vec<Reply>) {
-        for reply in batch.drain(..) {
+    pub(super) fn add(&mut self, batch: &mut VecDeque<Reply>) {
+        for reply in &*batch {
             self.requests += usize::from(reply.ends);
             self.bytes += reply.bytes;
-            self.queue.push_back(reply);
+        }
+        if self.queue.is_empty() {
+            mem::swap(&mut self.queue, batch);
+        } else {
+            self.queue.append(batch);
         }
     }
 
