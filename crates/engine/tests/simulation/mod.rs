@@ -403,7 +403,8 @@ impl World {
         };
         let changed = self.changed(&request);
         // Some hosts try for a hit first.
-        let (due, hit) = (self.engine.next_wakeup(), (token % 2 == 0).then(|| self.engine.try_hit(&request)).flatten());
+        let due = self.engine.next_wakeup();
+        let hit = if token.is_multiple_of(2) { self.engine.try_hit(&request) } else { None };
         let submitted = match hit {
             Some(data) => {
                 assert_eq!(self.engine.next_wakeup(), due, "a hit brought something about");
