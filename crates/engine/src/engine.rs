@@ -308,11 +308,11 @@ impl Engine {
     }
 
     /// The bytes of a read, as from `submit`, if nothing results from it but them: whoever gets them need not look for replies,
-    /// operations or anything else.
+    /// operations or anything else. Levels need to be looked after now and then, so there is nothing in a cache that has some.
     #[inline]
     pub fn try_hit(&mut self, request: &Request) -> Option<Shared> {
-        let is_simple = request.op == Op::Read && !self.unified && !self.hears_tenants() && !self.is_check_next();
-        if !is_simple || self.check_request(request).is_err() {
+        let has_more = self.unified || !self.levels.is_empty() || self.hears_tenants();
+        if request.op != Op::Read || has_more || self.is_check_next() || self.check_request(request).is_err() {
             return None;
         }
         let data = self.hit(request)?;

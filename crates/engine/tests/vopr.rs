@@ -36,6 +36,14 @@ fn tenants_have_a_say() {
     assert!(ahead.iter().chain(&replaced).all(|&count| count > 0), "{ahead:?}, {replaced:?}");
 }
 
+/// The simulation gets to hits of which nothing else results.
+#[test]
+fn hits_are_tried() {
+    let done = (0..60).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() }));
+    let tried: u64 = done.map(|done| done.tried).sum();
+    assert!(tried > 100, "{tried}");
+}
+
 /// The simulation gets to what levels can do.
 #[test]
 fn levels_are_used() {

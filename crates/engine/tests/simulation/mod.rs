@@ -50,6 +50,8 @@ pub(crate) struct Plan {
 pub(crate) struct Done {
     pub(crate) requests: u64,
     pub(crate) refused: u64,
+    /// Hits of which nothing else resulted.
+    pub(crate) tried: u64,
     pub(crate) operations: u64,
     pub(crate) device_writes: u64,
     pub(crate) failed: u64,
@@ -403,13 +405,19 @@ impl World {
         };
         let changed = self.changed(&request);
         // Some hosts try for a hit first.
-        let due = self.engine.next_wakeup();
-        let hit = if token.is_multiple_of(2) { self.engine.try_hit(&request) } else { None };
-        let submitted = match hit {
-            Some(data) => {
+        let mut hit = None;
+        if op == Op::Read && token.is_multiple_of(2) {
+            self.operations();
+            let due = self.engine.next_wakeup();
+            hit = self.engine.try_hit(&request);
+            if hit.is_some() {
+                assert!(self.engine.next_operation(self.now).is_none(), "a hit brought an operation about");
                 assert_eq!(self.engine.next_wakeup(), due, "a hit brought something about");
-                Ok(Submitted { reply: Some(Reply { token, outcome: Outcome::Data(data) }), missed: false })
+                self.done.tried += 1;
             }
+        }
+        let submitted = match hit {
+            Some(data) => Ok(Submitted { reply: Some(Reply { token, outcome: Outcome::Data(data) }), missed: false }),
             None => self.engine.submit(self.now, request),
         };
         match submitted {
