@@ -33,11 +33,13 @@ fn engine() -> Engine {
     engine
 }
 
-fn submit(engine: &mut Engine, op: Op, block: u64, blocks: u64) -> Submitted {
+fn request(op: Op, block: u64, blocks: u64) -> Request {
     let (offset, length) = (block * BLOCK as u64, blocks * BLOCK as u64);
-    let (tenant, stream) = (Tenant(0), Stream(0));
-    let request = Request { volume: Volume(0), tenant, op, offset, length, fua: false, stream, token: 7 };
-    engine.submit(0, request).expect("taken")
+    Request { volume: Volume(0), tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token: 7 }
+}
+
+fn submit(engine: &mut Engine, op: Op, block: u64, blocks: u64) -> Submitted {
+    engine.submit(0, request(op, block, blocks)).expect("taken")
 }
 
 fn operations(engine: &mut Engine) -> Vec<Operation> {
@@ -72,6 +74,26 @@ fn load(engine: &mut Engine, block: u64, blocks: u64) {
     let reads = reads.into_iter().filter(|of| matches!(of.action, Action::Read(_))).collect();
     complete(engine, reads, 0x11);
     assert!(matches!(engine.next_reply().expect("data").outcome, Outcome::Data(_)));
+}
+
+/// What is due for a level is done at any call: also if there are hits only.
+#[test]
+fn hits_look_after_levels() {
+    for has_level in [false, true] {
+        let mut config = config(4, "lru");
+        (config.storing, config.verify) = (8, 0);
+        let mut engine = Engine::new(config).expect("a possible set-up");
+        for port in [HOME, LEVEL] {
+            engine.attach(port, PortConfig::default()).expect("not open yet");
+        }
+        if has_level {
+            engine.add_level(level(LEVEL, 16, 2)).expect("a possible level");
+        }
+        engine.open(Volume(0), WriteMode::Back, &[Region::whole(HOME, SIZE)]).expect("not open yet");
+        load(&mut engine, 0, 1);
+        assert_eq!(engine.try_hit(&request(Op::Read, 0, 1)).is_none(), has_level);
+        assert!(!submit(&mut engine, Op::Read, 0, 1).missed);
+    }
 }
 
 #[test]
