@@ -77,7 +77,7 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// After so many rounds, the servers are started anew: where in memory its blocks are makes a server up to 5 % faster or slower.
+/// After so many rounds, the servers are started anew: with one start, two runs of the same two builds differed by 10 %.
 const ROUNDS_A_START: usize = 5;
 
 /// In the order of `measure`.

@@ -292,7 +292,7 @@ impl Link {
         }
     }
 
-    /// Whether the client, whose socket is full, keeps its connection: then the memory of its replies is not the engines'.
+    /// Whether the client, whose socket is full, keeps its connection. Its replies are no longer in frames then.
     fn keeps(&self, batch: &mut VecDeque<Reply>, progress: &Progress, work: &mut Work) -> bool {
         let behind = progress.behind(Instant::now());
         behind < PATIENCE && !(behind > SLOW && self.gives_way(batch)) && self.spill(batch, work)
