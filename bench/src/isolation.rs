@@ -16,7 +16,7 @@ use nigh_testkit::fuse::Mounted;
 use crate::measure::{load, median, nigh};
 use crate::neighbours::hostile::{self, CLIENTS, COMPUTE, Hostile, WORKING};
 use crate::neighbours::sick::{self, DEVICES, Sick, Symptom};
-use crate::neighbours::{Place, free_address};
+use crate::neighbours::{Place, free_address, priority};
 use crate::peers::Peer;
 use crate::times::{KINDS, Times};
 use victim::Victim;
@@ -47,8 +47,9 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
     println!("{:34}{}  held", "neighbour", KINDS.map(|kind| format!("{kind:^34}")).concat());
     let is_wanted = |name: &str| only.is_none_or(|only| name.contains(only));
     let mut tally = Tally::default();
-    // Not counted: it says what processors do to a client without any neighbour.
-    if is_wanted(COMPUTE.name) {
+    // Not counted: it says what processors do to a client without any neighbour. With real-time priorities, the server would
+    // get none, or would not notice.
+    if is_wanted(COMPUTE.name) && priority()? == 0 {
         Tally::default().print(COMPUTE.name, &rounds_of(rounds, || beside_client(&COMPUTE, how_long))?);
     }
     for client in CLIENTS.iter().filter(|client| is_wanted(client.name)) {

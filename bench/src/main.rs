@@ -135,10 +135,10 @@ enum Bench {
     /// What a client of `nigh serve` waits because of others: beside 20 hostile clients and 8 sick devices (FUSE, root)
     Isolation {
         /// Rounds for each
-        #[arg(long, default_value_t = 3)]
+        #[arg(long, default_value_t = 15)]
         rounds: usize,
         /// How long the client is measured, alone and beside each
-        #[arg(long, default_value_t = 1.0)]
+        #[arg(long, default_value_t = 0.1)]
         seconds: f64,
         /// Only those with this in their name
         #[arg(long)]

@@ -75,7 +75,7 @@ impl Turn {
 }
 
 /// The real-time priority of this program's first thread; 0 without one.
-fn priority() -> anyhow::Result<u8> {
+pub(crate) fn priority() -> anyhow::Result<u8> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // Behind the name, which may have spaces, the fields begin with the third; this is the 40th.
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));

@@ -11,6 +11,7 @@ use nigh_engine::{Operation, Port};
 use crate::device::{Completion, Device, Job};
 use crate::signal::Signal;
 use crate::sync::{Mutex, MutexGuard};
+use crate::turn::begin_turn;
 
 /// A change of what the driver drives.
 enum Change {
@@ -139,6 +140,7 @@ impl Driver {
                 return;
             } else {
                 self.wait();
+                begin_turn(Instant::now());
             }
         }
     }

@@ -105,19 +105,39 @@ struct SchedulingAttributes {
     period_ns: u64,
 }
 
+const THIS_THREAD: libc::pid_t = 0;
+const NO_FLAGS: libc::c_uint = 0;
+
+impl SchedulingAttributes {
+    const SIZE: u32 = size_of::<SchedulingAttributes>() as u32;
+
+    fn of_this_thread() -> io::Result<SchedulingAttributes> {
+        let mut found = SchedulingAttributes::default();
+        // SAFETY: the kernel writes at most `SIZE` bytes to `found`.
+        match unsafe { libc::syscall(libc::SYS_sched_getattr, THIS_THREAD, &raw mut found, Self::SIZE, NO_FLAGS) } {
+            0 => Ok(found),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// The length of this thread's turns; `real_time` with a real-time priority. None with a policy for batches or idle times, or if
+/// the kernel, before 6.12, knows no such length.
+pub(crate) fn turn(real_time: Duration) -> Option<Duration> {
+    let SchedulingAttributes { policy, runtime_ns, .. } = SchedulingAttributes::of_this_thread().ok()?;
+    match policy as i32 {
+        libc::SCHED_FIFO | libc::SCHED_RR => Some(real_time),
+        libc::SCHED_OTHER if runtime_ns > 0 => Some(Duration::from_nanos(runtime_ns)),
+        _ => None,
+    }
+}
+
 /// For how long this thread, and those that it starts later, keep a processor that others want. The shorter, the sooner they
 /// get one. Kernels before 6.12 take no notice, and nothing changes for threads with a policy for real time, batches or idle
 /// times.
 pub fn take_turns_of(length: Duration) -> io::Result<()> {
-    const THIS_THREAD: libc::pid_t = 0;
-    const NO_FLAGS: libc::c_uint = 0;
-    let size = size_of::<SchedulingAttributes>() as u32;
-    let mut attributes = SchedulingAttributes::default();
-    // SAFETY: the kernel writes at most `size` bytes to `attributes`.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, THIS_THREAD, &raw mut attributes, size, NO_FLAGS) };
-    if got != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let size = SchedulingAttributes::SIZE;
+    let mut attributes = SchedulingAttributes::of_this_thread()?;
     if attributes.policy != libc::SCHED_OTHER as u32 {
         return Ok(());
     }

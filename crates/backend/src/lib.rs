@@ -30,6 +30,7 @@ mod signal;
 mod sync;
 mod target;
 mod timing;
+mod turn;
 mod units;
 mod uring;
 
@@ -53,3 +54,4 @@ pub use remote::NbdExport;
 pub use signal::Signal;
 pub use target::Target;
 pub use timing::ReadTimer;
+pub use turn::{begin_turn, give_way, is_turn_over};

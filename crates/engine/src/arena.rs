@@ -314,6 +314,20 @@ impl Exclusive {
         }
     }
 
+    /// Gives up the first `count` frames, which are not all, of a run that begins with a whole frame.
+    pub(crate) fn let_go_first(&mut self, count: usize) {
+        assert!(count < self.frames.len() && self.skip == 0);
+        self.let_go(count);
+        self.bytes -= count * self.arena.block_bytes;
+    }
+
+    fn let_go(&mut self, count: usize) {
+        for frame in self.frames.drain(..count) {
+            self.arena.contents.write(frame);
+            self.arena.holders[frame as usize].store(0, Ordering::SeqCst);
+        }
+    }
+
     /// Copies `data`, which has the same length, into the frames.
     pub fn copy_from(&mut self, mut data: &[u8]) {
         assert_eq!(data.len(), self.bytes);
@@ -327,10 +341,7 @@ impl Exclusive {
 
 impl Drop for Exclusive {
     fn drop(&mut self) {
-        for &frame in &self.frames {
-            self.arena.contents.write(frame);
-            self.arena.holders[frame as usize].store(0, Ordering::SeqCst);
-        }
+        self.let_go(self.frames.len());
     }
 }
 

@@ -268,6 +268,29 @@ impl Engine {
         self.pump(now);
     }
 
+    /// Completes the first `blocks` blocks of a long read that succeeded, so that a host can let others have the engine before it
+    /// completes the next ones. Returns false without having done anything if no more than these are left, or if the operation is
+    /// no such read: [`complete`](Engine::complete) does what is left.
+    pub fn complete_first(&mut self, now: u64, operation: &mut Operation, blocks: usize) -> bool {
+        let Some(Record::Read { first, frames, .. }) = self.operations.get(&operation.id) else { return false };
+        let (volume, range) = (first.volume(), first.index()..first.index() + frames.len() as u64);
+        if frames.len() <= blocks || self.has_lost(volume, range.clone()) {
+            return false;
+        }
+        operation.seal();
+        let Action::Read(held) = &mut operation.action else { unreachable!("a read has frames") };
+        held.let_go_first(blocks);
+        let Some(Record::Read { first, frames, .. }) = self.operations.get_mut(&operation.id) else {
+            unreachable!("it was there")
+        };
+        *first = Key::new(volume, range.start + blocks as u64);
+        let done: SmallVec<[u32; 16]> = frames.drain(..blocks).collect();
+        for (block, frame) in range.zip(done) {
+            self.complete_load(Key::new(volume, block), frame, now);
+        }
+        true
+    }
+
     fn complete_home(&mut self, port: Port, record: Record, result: Result<(), Fault>, now: u64) {
         let volume = record.volume().expect("a volume's");
         let state = self.volume(volume);

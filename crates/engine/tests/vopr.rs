@@ -44,6 +44,14 @@ fn hits_are_tried() {
     assert!(tried > 100, "{tried}");
 }
 
+/// The simulation gets to reads whose first blocks are complete while others are not.
+#[test]
+fn first_blocks_are_completed() {
+    let done = (0..60).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() }));
+    let firsts: u64 = done.map(|done| done.first_blocks).sum();
+    assert!(firsts > 100, "{firsts}");
+}
+
 /// The simulation gets to what levels can do.
 #[test]
 fn levels_are_used() {

@@ -1,4 +1,4 @@
-//! The shards: engines behind locks, and the work that follows from calling them.
+//! The shards, and the work that follows from calling their engines.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,15 +8,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use nigh_backend::{Completion, Handle};
+use nigh_backend::{Completion, Handle, begin_turn, give_way, is_turn_over};
 use nigh_engine::{
     Action, BlockState, Config, ConfigError, EXTENT_BYTES, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig,
     Request, Span, Volume,
 };
 use nigh_policy::Stream;
 use nigh_prefetch::Prefetcher;
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use slab::Slab;
 
 use crate::buffers::Buffers;
 use crate::content::{self, Contents};
@@ -25,32 +23,19 @@ use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
 use crate::readahead::ReadAhead;
 use crate::settings::{BLOCK, PAUSE};
+use crate::shard::{Core, Held, Shard};
 use crate::sync::{Budget, lock};
 use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
 /// assembled, and other long replies. It holds the longest read. All users of a front end share it; each may have some of its own besides.
 const HEAP: usize = 40 << 20;
+/// A shard's lock is held for so many blocks of a long read at a time, when it is completed.
+const STEP: usize = 16;
+/// A read or write of more bytes is not brief.
+const BRIEF: u64 = 64 << 10;
 /// The longest wait for an event that may never be signalled.
 const GLANCE: Duration = Duration::from_millis(10);
-
-/// A part of the cache.
-struct Shard {
-    /// A lock of `parking_lot`, because it is fair in the end: with `std`'s, a thread that takes it again and again keeps it from others.
-    core: Mutex<Core>,
-    /// Signalled when a request was replied to.
-    room: Condvar,
-}
-
-pub(crate) struct Core {
-    pub(crate) engine: Engine,
-    /// The waiters for replies, by token.
-    pub(crate) waiters: Slab<Waiting>,
-    /// The number of threads that wait for `Shard::room`.
-    queueing: usize,
-    /// An assertion of the engine failed: it is not called any more.
-    poisoned: bool,
-}
 
 /// The work to be done after a call of an engine, without its lock.
 struct After {
@@ -157,8 +142,7 @@ impl Cache {
                 engine.attach(level.port(), ports)?;
                 engine.add_level(level.part(shard))?;
             }
-            let core = Core { engine, waiters: Slab::new(), queueing: 0, poisoned: false };
-            Ok(Shard { core: Mutex::new(core), room: Condvar::new() })
+            Ok(Shard::new(engine))
         };
         let shards = (0..shards as u32).map(shard).collect::<Result<_, ConfigError>>()?;
         let heap = Budget::new(HEAP);
@@ -256,7 +240,10 @@ impl Cache {
 
     /// Calls `shard`. A panic in `call` poisons it, because the state of its engine is then unknown.
     pub(crate) fn peek<R>(&self, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
-        self.guarded(&mut self.shards[shard as usize].core.lock(), shard, call)
+        let mut held = self.shards[shard as usize].hold(false);
+        let result = self.guarded(&mut held.core, shard, call);
+        held.unlock();
+        result
     }
 
     /// As `peek`, with the lock of the shard.
@@ -280,23 +267,23 @@ impl Cache {
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<R, Poisoned> {
-        self.with_held(self.shards[shard as usize].core.lock(), shard, work, call)
+        self.with_held(self.shards[shard as usize].hold(false), shard, work, call)
     }
 
     /// As `with`, with the lock of the shard.
     fn with_held<R>(
         &self,
-        mut core: MutexGuard<'_, Core>,
+        mut held: Held<'_>,
         shard: u32,
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<R, Poisoned> {
-        let called = self.guarded(&mut core, shard, |core| {
+        let called = self.guarded(&mut held.core, shard, |core| {
             let now = self.now();
             let result = call(core, now);
             (result, self.collect(core, shard, now, work))
         });
-        drop(core);
+        held.unlock();
         let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
         for _ in 0..room {
             self.shards[shard as usize].room.notify_one();
@@ -419,15 +406,33 @@ impl Cache {
     pub(crate) fn complete_all(&self, completions: &std::sync::Mutex<Receiver<Completion>>) {
         let mut work = Work::default();
         loop {
-            let Ok(completion) = lock(completions).recv() else { return };
+            let next = {
+                let completions = lock(completions);
+                completions.try_recv().or_else(|_| {
+                    let next = completions.recv();
+                    begin_turn(Instant::now());
+                    next
+                })
+            };
+            let Ok(completion) = next else { return };
             self.complete(completion, &mut work);
             self.dispatch(&mut work, None);
+            self.pause(Instant::now(), &mut work, None);
+        }
+    }
+
+    /// Lets other threads go first if this one's turn is over, after it has done the work as `dispatch` does.
+    pub fn pause(&self, now: Instant, work: &mut Work, own: Option<&dyn Outlet>) {
+        if is_turn_over(now) {
+            self.dispatch(work, own);
+            give_way();
         }
     }
 
     /// A device has finished an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
-        let (sender, operation, result) = completion.settle();
+        let is_long = completion.is_long();
+        let (sender, mut operation, result) = completion.settle();
         if let Err(fault) = result {
             self.note_taken_over(operation.port, fault, work);
         }
@@ -445,6 +450,11 @@ impl Cache {
             let counters = level.and_then(|level| core.engine.level_counters(level.number()));
             counters.map_or(0, |(counters, _)| counters.mismatches)
         };
+        if is_long && result.is_ok() {
+            let mut first =
+                || self.with(sender, work, |core, now| core.engine.complete_first(now, &mut operation, STEP));
+            while first() == Ok(true) {}
+        }
         let completed = self.with(sender, work, |core, now| {
             let before = mismatches(core);
             core.engine.complete(now, operation, result);
@@ -481,15 +491,16 @@ impl Cache {
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        let mut core = self.shards[shard as usize].core.lock();
+        let mut held = self.shards[shard as usize].hold(is_brief(&submission));
         if submission.op == Op::Read {
             let read = request(disk, &submission, 0);
-            if let Some(data) = self.guarded(&mut core, shard, |core| core.engine.try_hit(&read))? {
+            if let Some(data) = self.guarded(&mut held.core, shard, |core| core.engine.try_hit(&read))? {
+                held.unlock();
                 return Ok(Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) });
             }
         }
         let mut failure = None;
-        let submitted = self.with_held(core, shard, work, |core, now| {
+        let submitted = self.with_held(held, shard, work, |core, now| {
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
             let outcome = core.engine.submit(now, request(disk, &submission, token))?.reply.map(|reply| reply.outcome);
@@ -525,7 +536,8 @@ impl Cache {
         let shard = self.shard_of(volume, range.start);
         let read = request(disk, &submission, 0);
         let mut ahead = None;
-        let submitted = self.with(shard, work, |core, now| {
+        let held = self.shards[shard as usize].hold(is_brief(&submission));
+        let submitted = self.with_held(held, shard, work, |core, now| {
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
             let read = Request { token: token as u64, ..read };
@@ -579,7 +591,8 @@ impl Cache {
     /// The frames of a write are filled. In a poisoned shard its waiter already has a reply.
     pub fn commit(&self, shard: u32, mut fill: Fill, work: &mut Work) {
         fill.seal();
-        let _ = self.with(shard, work, |core, now| core.engine.commit(now, fill));
+        let held = self.shards[shard as usize].hold(fill.frames.len() as u64 <= BRIEF);
+        let _ = self.with_held(held, shard, work, |core, now| core.engine.commit(now, fill));
     }
 
     /// The frames of a write will not be filled, and its waiter gets no reply.
@@ -647,13 +660,8 @@ impl Cache {
     /// `look` gets the engine of `range`, which is within one extent, and the blocks.
     fn survey(&self, disk: &Disk, range: Range<u64>, look: impl FnOnce(&Engine, Range<u64>)) -> Result<(), Poisoned> {
         let shard = self.shard_of(disk.volume, range.start);
-        let mut core = self.shards[shard as usize].core.lock();
-        let looked = self.guarded(&mut core, shard, |core| {
-            look(&core.engine, range.start / BLOCK..range.end.div_ceil(BLOCK));
-        });
         // The caller may ask for all blocks of a disk: others come between.
-        MutexGuard::unlock_fair(core);
-        looked
+        self.peek(shard, |core| look(&core.engine, range.start / BLOCK..range.end.div_ceil(BLOCK)))
     }
 
     /// Runs on its own thread: calls the engines at the times they request, until `over`.
@@ -684,6 +692,11 @@ impl Cache {
             thread.unpark();
         }
     }
+}
+
+/// Whether a client waits for a call that takes little time.
+fn is_brief(submission: &Submission) -> bool {
+    matches!(submission.op, Op::Read | Op::Write) && submission.range.end - submission.range.start <= BRIEF
 }
 
 /// The engine's request of a submission.
@@ -744,6 +757,39 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(20), "frames are kept");
             std::thread::sleep(Duration::from_millis(5));
         }
+        host.shut_down().unwrap();
+    }
+
+    #[test]
+    fn a_brief_request_goes_before_others_that_came_first() {
+        let host = start("memory:64M", 1);
+        let session = host.open("disk").unwrap();
+        session.read(0, &mut [0; 4096]).unwrap();
+        let cache = host.cache();
+        let hits = || cache.peek(0, |core| core.engine.counters(Volume(0)).unwrap().hits).unwrap();
+        let goes_first = || {
+            let before = hits();
+            std::thread::scope(|scope| {
+                let (go_on, wait) = channel::<()>();
+                let (held, holds) = channel();
+                scope.spawn(|| {
+                    cache.peek(0, move |_| {
+                        held.send(()).unwrap();
+                        // Fails when it is to continue.
+                        let _ = wait.recv();
+                    })
+                });
+                holds.recv().unwrap();
+                let other = scope.spawn(hits);
+                std::thread::sleep(Duration::from_millis(10));
+                scope.spawn(|| session.read(0, &mut [0; 4096]).unwrap());
+                std::thread::sleep(Duration::from_millis(10));
+                drop(go_on);
+                other.join().unwrap() > before
+            })
+        };
+        // It may be late now and then, if the machine is busy.
+        assert!((0..20).any(|_| goes_first()), "it comes after them");
         host.shut_down().unwrap();
     }
 

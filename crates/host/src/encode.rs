@@ -10,10 +10,11 @@ use nigh_content::{Block, Budget, ContentId, Encoder, Refused, Room};
 use nigh_engine::{Action, Fault};
 use parking_lot::RwLockUpgradableReadGuard;
 
-use crate::cache::{Cache, Core};
+use crate::cache::Cache;
 use crate::content::{Contents, LEVEL, frames_per_shard};
 use crate::error::Poisoned;
 use crate::settings::BLOCK;
+use crate::shard::Core;
 use crate::work::{Encoding, Work};
 
 /// How many blocks are evicted at a time.

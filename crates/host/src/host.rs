@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nigh_backend::{Driver, ServerShare};
 use nigh_control::Directive;
@@ -157,6 +157,7 @@ impl Host {
                                 true => drop(long.send(completion)),
                                 false => cache.complete(completion, &mut work),
                             }
+                            cache.pause(Instant::now(), &mut work, None);
                         }
                         cache.dispatch(&mut work, None);
                     });

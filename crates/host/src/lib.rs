@@ -28,6 +28,7 @@ mod opening;
 mod readahead;
 mod session;
 mod settings;
+mod shard;
 #[cfg(feature = "sidecar")]
 mod sidecar;
 mod statistics;

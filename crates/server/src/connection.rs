@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use nigh_backend::Signal;
+use nigh_backend::{Signal, begin_turn};
 use nigh_engine::{Fill, Op, Outcome, Refusal};
 use nigh_host::front::{Ahead, Cache, Measure, PIECE, STEP, Submission, Submitted, Waiter, Work, pieces};
 use nigh_host::{BLOCK, SubmitError};
@@ -31,6 +31,8 @@ const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
 /// What takes so long that it is worth asking whether the client is there, in bytes.
 const LONG: u64 = 64 << 20;
+/// Who received bytes after so long has probably waited for them.
+const WAIT: Duration = Duration::from_micros(10);
 /// Extents of a trim or of zeroes that are still in progress when the next step begins.
 const OVERLAP: usize = 32;
 /// After frames had to wait for a client, none do for so long.
@@ -86,6 +88,8 @@ struct Connection {
     batch: VecDeque<Reply>,
     batch_bytes: usize,
     work: Work,
+    /// Since bytes were last received.
+    requests: usize,
     /// When the request that is looked at was received.
     since: Instant,
     /// Wakes this thread when a throttled request may go. Most connections never need it.
@@ -118,6 +122,7 @@ impl Connection {
             batch: VecDeque::new(),
             batch_bytes: 0,
             work: Work::default(),
+            requests: 0,
             since: Instant::now(),
             turn: None,
             // Until it has shown that it is not: otherwise, who connects again and again would have frames each time.
@@ -140,15 +145,26 @@ impl Connection {
             match event {
                 Event::Need(_) => {
                     self.send();
+                    // A client with one request at a time is waited for.
+                    let sent = (std::mem::take(&mut self.requests) > 1).then(Instant::now);
+                    if let Some(now) = sent {
+                        self.pause(now);
+                    }
                     let middle = !self.input.bytes().is_empty();
                     match self.input.receive() {
-                        Ok(true) => {}
+                        Ok(true) => {
+                            let now = self.input.last_arrival();
+                            if sent.is_none_or(|sent| now.saturating_duration_since(sent) > WAIT) {
+                                begin_turn(now);
+                            }
+                        }
                         Ok(false) => return Ok(()),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock && !middle => self.input.shrink(),
                         Err(error) => return Err(error.into()),
                     }
                 }
                 Event::Request(request) => {
+                    self.requests += 1;
                     self.since = self.input.arrival();
                     let may_go = match request.command {
                         Command::Read { .. } | Command::Write { .. } => self.wait_for_turn(request.length)?,
@@ -188,6 +204,11 @@ impl Connection {
         self.link.queue_batch(&mut self.batch, &mut self.work);
         self.batch_bytes = 0;
         self.cache.dispatch(&mut self.work, Some(&*self.link));
+    }
+
+    /// Lets other threads go first if this one's turn is over.
+    fn pause(&mut self, now: Instant) {
+        self.cache.pause(now, &mut self.work, Some(&*self.link));
     }
 
     fn reply(&mut self, reply: Reply) {
@@ -335,6 +356,7 @@ impl Connection {
             Ok(_) => {}
             Err(errno) => job.refuse(range, errno, &mut self.work),
         }
+        self.pause(Instant::now());
     }
 
     fn read_piece(&mut self, request: &Request, range: Range<u64>) {
@@ -615,6 +637,7 @@ impl Connection {
             }
             self.cache.prefetch(self.link.disk(), step, self.stream, &mut self.work);
             self.cache.dispatch(&mut self.work, Some(&*self.link));
+            self.pause(Instant::now());
         }
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });

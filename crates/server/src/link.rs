@@ -259,6 +259,9 @@ impl Link {
         while result.is_ok() && !batch.replies.is_empty() {
             result = self.write_some(batch, wait != Wait::No, work).and_then(|(bytes, now)| {
                 progress.add(bytes as u64, now);
+                if wait != Wait::No {
+                    self.cache.pause(now, work, Some(self));
+                }
                 // Then it is as good as full. Pipes have no limits.
                 let is_slow = progress.behind(now) > GLANCE && !self.stream.is_deaf();
                 let is_long = wait == Wait::No && progress.bytes >= AT_ONCE;

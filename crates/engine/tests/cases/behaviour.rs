@@ -55,6 +55,26 @@ fn a_second_miss_joins_the_first() {
 }
 
 #[test]
+fn the_first_blocks_of_a_read_can_be_completed_before_the_others() {
+    let mut host = one_disk(16);
+    assert!(host.submit(host.request(0, Op::Read, 0, 4 * BLOCK), 0).is_none());
+    let mut operation = host.operations().remove(0);
+    let Action::Read(frames) = &mut operation.action else { panic!("a read") };
+    frames.copy_from(&host.disks[0][..4 * BLOCK]);
+    assert!(!host.engine.complete_first(host.now, &mut operation, 4), "there are no others");
+    assert!(host.engine.complete_first(host.now, &mut operation, 3));
+    assert!(host.reply().is_none());
+    assert!(matches!(host.submit(host.request(0, Op::Read, 0, 3 * BLOCK), 0), Some(Outcome::Data(_))));
+    assert!(host.submit(host.request(0, Op::Read, 3 * BLOCK, BLOCK), 0).is_none());
+    assert!(!host.engine.complete_first(host.now, &mut operation, 1));
+    host.engine.complete(host.now, operation, Ok(()));
+    for length in [4 * BLOCK, BLOCK] {
+        assert!(matches!(host.reply(), Some(Outcome::Data(data)) if data.len() == length));
+    }
+    assert_eq!(host.counters(0).device_reads, 1);
+}
+
+#[test]
 fn a_hit_does_not_wait_for_a_miss() {
     let mut host = one_disk(16);
     host.read(0, 0, BLOCK);

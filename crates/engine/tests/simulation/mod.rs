@@ -4,6 +4,7 @@ pub(crate) mod administer;
 pub(crate) mod damage;
 pub(crate) mod disk;
 pub(crate) mod encoded;
+mod flight;
 pub(crate) mod hang;
 pub(crate) mod level;
 pub(crate) mod model;
@@ -52,6 +53,8 @@ pub(crate) struct Done {
     pub(crate) refused: u64,
     /// Hits of which nothing else resulted.
     pub(crate) tried: u64,
+    /// Times that the first blocks of a read were completed before the others.
+    pub(crate) first_blocks: u64,
     pub(crate) operations: u64,
     pub(crate) device_writes: u64,
     pub(crate) failed: u64,
@@ -101,6 +104,8 @@ pub(crate) struct InFlight {
     fails: bool,
     /// For a write: the device had it when a flush failed, and forgot it.
     forgotten: bool,
+    /// The device is done with it, and some of its blocks are complete.
+    begun: bool,
 }
 
 struct Held {
@@ -545,7 +550,7 @@ impl World {
             if let Some(level) = World::level_of(operation.port) {
                 let fails = self.level_fails(level);
                 let due = self.now + self.random.random_range(1..4000);
-                self.in_flight.push(InFlight { operation, due, reach: 0, fails, forgotten: false });
+                self.in_flight.push(InFlight { operation, due, reach: 0, fails, forgotten: false, begun: false });
                 continue;
             }
             let at = World::disk_of(operation.port);
@@ -576,81 +581,7 @@ impl World {
             let reach = self.disks[at].begin_flush();
             let hangs = at == 0 && self.done.operations > self.hangs_from;
             let list = if hangs { &mut self.stuck } else { &mut self.in_flight };
-            list.push(InFlight { operation, due, reach, fails, forgotten: false });
-        }
-    }
-
-    /// What the device does for an operation: all of it, or any part.
-    fn apply(&mut self, flight: &mut InFlight, whole: bool) {
-        if let Some(level) = World::level_of(flight.operation.port) {
-            return self.apply_to_level(level, flight, whole);
-        }
-        let served = self.range_of(flight.operation.port);
-        let World { random, disks, .. } = self;
-        let disk = &mut disks[World::disk_of(flight.operation.port)];
-        let start = flight.operation.offset as usize;
-        let range = start..start + flight.operation.length as usize;
-        let torn = random.random_bool(0.5);
-        let mut left = random.random_range(0..=range.len() / SECTOR);
-        // A short operation does a first part, a torn one any sectors.
-        let mut keep = || {
-            left = left.saturating_sub(1);
-            whole || if torn { random.random_bool(0.5) } else { left > 0 }
-        };
-        match &mut flight.operation.action {
-            Action::Read(frames) => {
-                assert_eq!(frames.len(), range.len());
-                if whole {
-                    frames.copy_from(&disk.bytes()[range]);
-                } else {
-                    frames.slices_mut().for_each(|slice| slice.fill(0xee));
-                }
-            }
-            Action::Write(frames) => {
-                let mut data = vec![0; range.len()];
-                frames.copy_to(&mut data);
-                if !flight.forgotten {
-                    disk.write(start, &data, keep);
-                }
-            }
-            Action::Zeroes { .. } => disk.write(start, &vec![0; range.len()], keep),
-            Action::Discard => {
-                let data = disk.discarded(range);
-                disk.write(start, &data, keep);
-            }
-            Action::Flush => {
-                if whole || keep() {
-                    disk.end_flush(flight.reach, &served);
-                }
-            }
-        }
-    }
-
-    fn complete(&mut self, at: usize) {
-        let mut flight = self.in_flight.swap_remove(at);
-        let whole = !flight.fails;
-        self.apply(&mut flight, whole);
-        let level = World::level_of(flight.operation.port);
-        let home = level.is_none();
-        let write = home && matches!(flight.operation.action, Action::Write(_));
-        let fault = if !home && self.random.random_bool(0.5) { Fault::AWAY } else { Fault(5) };
-        let result = if flight.fails { Err(fault) } else { Ok(()) };
-        let unflushed =
-            (flight.fails && matches!(flight.operation.action, Action::Flush)).then_some(flight.operation.port);
-        if let Some(port) = unflushed {
-            self.forget_unflushed(port);
-        }
-        self.engine.complete(self.now, flight.operation, result);
-        level.into_iter().for_each(|level| self.level_completed(level));
-        if let Some(port) = unflushed {
-            self.flush_failed(port);
-        }
-        self.replies();
-        if write {
-            self.done.device_writes += 1;
-            if self.plan.crash_at == Some(self.done.device_writes) {
-                self.crash(true);
-            }
+            list.push(InFlight { operation, due, reach, fails, forgotten: false, begun: false });
         }
     }
 
@@ -731,7 +662,9 @@ impl World {
     fn crash(&mut self, power: bool) {
         self.done.crashes += 1;
         for mut flight in std::mem::take(&mut self.in_flight) {
-            self.apply(&mut flight, false);
+            if !flight.begun {
+                self.apply(&mut flight, false);
+            }
         }
         let config = self.engine.config().clone();
         self.count();
