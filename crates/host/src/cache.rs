@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use nigh_backend::{Completion, Handle, begin_turn, give_way, is_turn_over};
+use nigh_backend::{Completion, Handle, give_way, is_turn_over};
 use nigh_engine::{
     Action, BlockState, Config, ConfigError, EXTENT_BYTES, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig,
     Request, Span, Volume,
@@ -406,15 +406,7 @@ impl Cache {
     pub(crate) fn complete_all(&self, completions: &std::sync::Mutex<Receiver<Completion>>) {
         let mut work = Work::default();
         loop {
-            let next = {
-                let completions = lock(completions);
-                completions.try_recv().or_else(|_| {
-                    let next = completions.recv();
-                    begin_turn(Instant::now());
-                    next
-                })
-            };
-            let Ok(completion) = next else { return };
+            let Ok(completion) = lock(completions).recv() else { return };
             self.complete(completion, &mut work);
             self.dispatch(&mut work, None);
             self.pause(Instant::now(), &mut work, None);
@@ -431,7 +423,6 @@ impl Cache {
 
     /// A device has finished an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
-        let is_long = completion.is_long();
         let (sender, mut operation, result) = completion.settle();
         if let Err(fault) = result {
             self.note_taken_over(operation.port, fault, work);
@@ -450,7 +441,7 @@ impl Cache {
             let counters = level.and_then(|level| core.engine.level_counters(level.number()));
             counters.map_or(0, |(counters, _)| counters.mismatches)
         };
-        if is_long && result.is_ok() {
+        if result.is_ok() && level.is_none() && operation.length > STEP as u64 * BLOCK {
             let mut first =
                 || self.with(sender, work, |core, now| core.engine.complete_first(now, &mut operation, STEP));
             while first() == Ok(true) {}
@@ -660,8 +651,13 @@ impl Cache {
     /// `look` gets the engine of `range`, which is within one extent, and the blocks.
     fn survey(&self, disk: &Disk, range: Range<u64>, look: impl FnOnce(&Engine, Range<u64>)) -> Result<(), Poisoned> {
         let shard = self.shard_of(disk.volume, range.start);
+        let mut held = self.shards[shard as usize].hold(false);
+        let looked = self.guarded(&mut held.core, shard, |core| {
+            look(&core.engine, range.start / BLOCK..range.end.div_ceil(BLOCK));
+        });
         // The caller may ask for all blocks of a disk: others come between.
-        self.peek(shard, |core| look(&core.engine, range.start / BLOCK..range.end.div_ceil(BLOCK)))
+        held.hand_over();
+        looked
     }
 
     /// Runs on its own thread: calls the engines at the times they request, until `over`.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nigh_backend::Job;
+use nigh_backend::processor_time;
 use nigh_content::{Block, Budget, ContentId, Encoder, Refused, Room};
 use nigh_engine::{Action, Fault};
 use parking_lot::RwLockUpgradableReadGuard;
@@ -27,12 +28,6 @@ const TRIES: u32 = 64;
 const STEP: Duration = Duration::from_micros(50);
 /// The longest pause at a time.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// Processor time of the calling thread.
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
 
 /// What the thread may use of a processor.
 struct Clock {

@@ -13,8 +13,8 @@ const TRIES: usize = 200;
 pub(crate) struct Shard {
     /// A lock of `parking_lot`, because it is fair in the end: with `std`'s, a thread that takes it again and again keeps it from others.
     pub(crate) core: Mutex<Core>,
-    /// Whoever needs `core` for something else than a brief request takes this first. So at most one of them waits for `core` or has it,
-    /// and a brief request waits for that one only.
+    /// Whoever needs `core` for more than a brief request takes this first. So one of them at a time waits for `core` or has it, and a brief
+    /// request seldom waits for more than that one.
     gate: Mutex<()>,
     /// Signalled when a request was replied to.
     pub(crate) room: Condvar,
@@ -66,5 +66,11 @@ impl Held<'_> {
             Some(_) => MutexGuard::unlock_fair(self.core),
             None => drop(self.core),
         }
+    }
+
+    /// As `unlock`, and leaves the gate to whoever waits for that.
+    pub(crate) fn hand_over(self) {
+        MutexGuard::unlock_fair(self.core);
+        self.gate.into_iter().for_each(MutexGuard::unlock_fair);
     }
 }

@@ -31,8 +31,6 @@ const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
 /// What takes so long that it is worth asking whether the client is there, in bytes.
 const LONG: u64 = 64 << 20;
-/// Who received bytes after so long has probably waited for them.
-const WAIT: Duration = Duration::from_micros(10);
 /// Extents of a trim or of zeroes that are still in progress when the next step begins.
 const OVERLAP: usize = 32;
 /// After frames had to wait for a client, none do for so long.
@@ -145,19 +143,15 @@ impl Connection {
             match event {
                 Event::Need(_) => {
                     self.send();
-                    // A client with one request at a time is waited for.
-                    let sent = (std::mem::take(&mut self.requests) > 1).then(Instant::now);
-                    if let Some(now) = sent {
-                        self.pause(now);
+                    let has_many = std::mem::take(&mut self.requests) > 1;
+                    if has_many {
+                        self.pause(Instant::now());
                     }
                     let middle = !self.input.bytes().is_empty();
                     match self.input.receive() {
-                        Ok(true) => {
-                            let now = self.input.last_arrival();
-                            if sent.is_none_or(|sent| now.saturating_duration_since(sent) > WAIT) {
-                                begin_turn(now);
-                            }
-                        }
+                        Ok(true) if has_many => {}
+                        // A client with one request at a time was waited for.
+                        Ok(true) => begin_turn(self.input.last_arrival()),
                         Ok(false) => return Ok(()),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock && !middle => self.input.shrink(),
                         Err(error) => return Err(error.into()),
