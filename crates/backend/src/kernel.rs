@@ -91,6 +91,14 @@ pub fn map_large_allocations() {
     let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
 }
 
+/// Processor time of this thread. By libc, because rustix's way to the clock fails under Valgrind.
+pub fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes `time`.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// What the kernel knows of a thread's share of processors: `struct sched_attr` in its first version.
 #[repr(C)]
 #[derive(Default)]

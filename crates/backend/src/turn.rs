@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::kernel;
+use crate::kernel::{self, processor_time};
 
 /// Of threads with a real-time priority, which have no turns by themselves.
 const REAL_TIME: Duration = Duration::from_micros(100);
@@ -23,12 +23,6 @@ struct Turn {
 thread_local! {
     static TURN: Cell<Turn> =
         Cell::new(Turn { length: kernel::turn(REAL_TIME), began: Instant::now(), used: Duration::ZERO });
-}
-
-/// Processor time of this thread.
-pub fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// This thread has waited until `now`: its turn begins.
