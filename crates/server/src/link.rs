@@ -32,6 +32,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const AT_ONCE: u64 = 1 << 20;
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
+/// A write of so many bytes takes long enough to look whether the thread's turn is over.
+const LONG: usize = 16 << 10;
 const WRITER_STACK: usize = 128 << 10;
 
 /// What follows the header of a reply.
@@ -259,7 +261,7 @@ impl Link {
         while result.is_ok() && !batch.replies.is_empty() {
             result = self.write_some(batch, wait != Wait::No, work).and_then(|(bytes, now)| {
                 progress.add(bytes as u64, now);
-                if wait != Wait::No {
+                if wait != Wait::No && bytes >= LONG {
                     self.cache.pause(now, work, Some(self));
                 }
                 // Then it is as good as full. Pipes have no limits.
