@@ -23,7 +23,7 @@ struct Example {
 
 const EXAMPLES: [Example; 2] = [
     // Hits so many at a time: beside `cargo xtask bench nbd`. Those of the client count, too.
-    Example { package: "nigh-server", name: "hits", blocks: 960, steps: &[("1", 4_150), ("16", 2_550)] },
+    Example { package: "nigh-server", name: "hits", blocks: 960, steps: &[("1", 4_050), ("16", 2_350)] },
     // Beside the microseconds that docs/content.md states.
     Example {
         package: "nigh-content",

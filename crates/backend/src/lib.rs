@@ -54,4 +54,4 @@ pub use remote::NbdExport;
 pub use signal::Signal;
 pub use target::Target;
 pub use timing::ReadTimer;
-pub use turn::{begin_turn, give_way, is_turn_over};
+pub use turn::{begin_turn, end_turn};

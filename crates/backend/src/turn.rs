@@ -16,7 +16,7 @@ struct Turn {
     /// Without it, the thread never gives way: it has a policy for batches or idle times, or an old kernel.
     length: Option<Duration>,
     began: Instant,
-    /// Of the thread's processor time, what it had used when it gave way last.
+    /// Of the thread's processor time, what it had used when its last turn ended.
     used: Duration,
 }
 
@@ -30,24 +30,17 @@ pub fn begin_turn(now: Instant) {
     TURN.set(Turn { began: now, ..TURN.get() });
 }
 
-/// Whether this thread's turn is over at `now`. It is not where others had the processor meanwhile: the thread gives way no more
-/// than once for each turn that it used.
-pub fn is_turn_over(now: Instant) -> bool {
+/// Ends this thread's turn, if it is over at `now`, and says whether. It is not where others had the processor meanwhile: a thread
+/// ends no more turns than it used. Whoever is told so lets other threads go first (`yield_now`).
+pub fn end_turn(now: Instant) -> bool {
     let Turn { length: Some(length), began, used } = TURN.get() else { return false };
     if now.saturating_duration_since(began) <= length {
         return false;
     }
-    let is_over = processor_time().saturating_sub(used) > length;
-    if !is_over {
-        begin_turn(now);
-    }
+    let total = processor_time();
+    let is_over = total.saturating_sub(used) > length;
+    TURN.set(Turn { length: Some(length), began: now, used: if is_over { total } else { used } });
     is_over
-}
-
-/// Other threads that wait for this thread's processor come first, as far as the kernel lets them; then the next turn begins.
-pub fn give_way() {
-    std::thread::yield_now();
-    TURN.set(Turn { began: Instant::now(), used: processor_time(), ..TURN.get() });
 }
 
 #[cfg(all(test, not(loom)))]
@@ -80,12 +73,12 @@ mod tests {
             let begin = Instant::now();
             begin_turn(begin);
             compute(2 * LENGTH);
-            assert!(!is_turn_over(begin + LENGTH) && is_turn_over(Instant::now()));
-            give_way();
+            assert!(!end_turn(begin + LENGTH) && end_turn(Instant::now()));
             compute(2 * LENGTH);
-            assert!(is_turn_over(Instant::now()), "the next one is over, too");
+            assert!(end_turn(Instant::now()), "the next one is over, too");
+            compute(2 * LENGTH);
             begin_turn(Instant::now());
-            assert!(!is_turn_over(Instant::now() - LENGTH));
+            assert!(!end_turn(Instant::now() - LENGTH), "it began just now");
         });
     }
 
@@ -93,9 +86,9 @@ mod tests {
     fn who_did_not_have_the_processor_keeps_the_turn() {
         with_turns(|| {
             compute(2 * LENGTH);
-            give_way();
+            assert!(end_turn(Instant::now()));
             std::thread::sleep(10 * LENGTH);
-            assert!(!is_turn_over(Instant::now()), "it slept");
+            assert!(!end_turn(Instant::now()), "it slept");
         });
     }
 }

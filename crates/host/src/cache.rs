@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use nigh_backend::{Completion, Handle, give_way, is_turn_over};
+use nigh_backend::{Completion, Handle, end_turn};
 use nigh_engine::{
     Action, BlockState, Config, ConfigError, EXTENT_BYTES, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig,
     Request, Span, Volume,
@@ -415,9 +415,9 @@ impl Cache {
 
     /// Lets other threads go first if this one's turn is over, after it has done the work as `dispatch` does.
     pub fn pause(&self, now: Instant, work: &mut Work, own: Option<&dyn Outlet>) {
-        if is_turn_over(now) {
+        if end_turn(now) {
             self.dispatch(work, own);
-            give_way();
+            std::thread::yield_now();
         }
     }
 

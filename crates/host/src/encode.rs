@@ -5,8 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nigh_backend::Job;
-use nigh_backend::processor_time;
+use nigh_backend::{Job, processor_time};
 use nigh_content::{Block, Budget, ContentId, Encoder, Refused, Room};
 use nigh_engine::{Action, Fault};
 use parking_lot::RwLockUpgradableReadGuard;

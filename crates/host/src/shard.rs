@@ -9,6 +9,7 @@ use crate::work::Waiting;
 /// So often a brief request tries to get a shard's lock before its thread waits for it: most calls are over by then, and a thread that
 /// waited needs a processor.
 const TRIES: usize = 200;
+
 /// A part of the cache.
 pub(crate) struct Shard {
     /// A lock of `parking_lot`, because it is fair in the end: with `std`'s, a thread that takes it again and again keeps it from others.

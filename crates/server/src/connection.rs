@@ -142,10 +142,12 @@ impl Connection {
             self.input.start += used;
             match event {
                 Event::Need(_) => {
-                    self.send();
                     let has_many = std::mem::take(&mut self.requests) > 1;
-                    if has_many {
-                        self.pause(Instant::now());
+                    // Whoever writes so much looks at the turn then.
+                    let is_long = self.batch_bytes >= link::LONG;
+                    self.send();
+                    if has_many && !is_long {
+                        self.pause();
                     }
                     let middle = !self.input.bytes().is_empty();
                     match self.input.receive() {
@@ -201,8 +203,8 @@ impl Connection {
     }
 
     /// Lets other threads go first if this one's turn is over.
-    fn pause(&mut self, now: Instant) {
-        self.cache.pause(now, &mut self.work, Some(&*self.link));
+    fn pause(&mut self) {
+        self.cache.pause(Instant::now(), &mut self.work, Some(&*self.link));
     }
 
     fn reply(&mut self, reply: Reply) {
@@ -350,7 +352,7 @@ impl Connection {
             Ok(_) => {}
             Err(errno) => job.refuse(range, errno, &mut self.work),
         }
-        self.pause(Instant::now());
+        self.pause();
     }
 
     fn read_piece(&mut self, request: &Request, range: Range<u64>) {
@@ -631,7 +633,7 @@ impl Connection {
             }
             self.cache.prefetch(self.link.disk(), step, self.stream, &mut self.work);
             self.cache.dispatch(&mut self.work, Some(&*self.link));
-            self.pause(Instant::now());
+            self.pause();
         }
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });

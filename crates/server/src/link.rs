@@ -33,7 +33,7 @@ const AT_ONCE: u64 = 1 << 20;
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
 /// A write of so many bytes takes long enough to look whether the thread's turn is over.
-const LONG: usize = 16 << 10;
+pub(crate) const LONG: usize = 16 << 10;
 const WRITER_STACK: usize = 128 << 10;
 
 /// What follows the header of a reply.
