@@ -20,6 +20,23 @@ struct Turn {
     used: Duration,
 }
 
+impl Turn {
+    /// Begins the next turn, if this one is over at `now`, and says whether; `total` is the thread's processor time.
+    fn end(&mut self, now: Instant, total: impl FnOnce() -> Duration) -> bool {
+        let Some(length) = self.length else { return false };
+        if now.saturating_duration_since(self.began) <= length {
+            return false;
+        }
+        self.began = now;
+        let total = total();
+        let is_over = total.saturating_sub(self.used) > length;
+        if is_over {
+            self.used = total;
+        }
+        is_over
+    }
+}
+
 thread_local! {
     static TURN: Cell<Turn> =
         Cell::new(Turn { length: kernel::turn(REAL_TIME), began: Instant::now(), used: Duration::ZERO });
@@ -33,13 +50,9 @@ pub fn begin_turn(now: Instant) {
 /// Ends this thread's turn, if it is over at `now`, and says whether. It is not where others had the processor meanwhile: a thread
 /// ends no more turns than it used. Whoever is told so lets other threads go first (`yield_now`).
 pub fn end_turn(now: Instant) -> bool {
-    let Turn { length: Some(length), began, used } = TURN.get() else { return false };
-    if now.saturating_duration_since(began) <= length {
-        return false;
-    }
-    let total = processor_time();
-    let is_over = total.saturating_sub(used) > length;
-    TURN.set(Turn { length: Some(length), began: now, used: if is_over { total } else { used } });
+    let mut turn = TURN.get();
+    let is_over = turn.end(now, processor_time);
+    TURN.set(turn);
     is_over
 }
 
@@ -48,47 +61,47 @@ mod tests {
     use super::*;
 
     const LENGTH: Duration = Duration::from_micros(200);
-
-    /// In a thread of its own, for the turns of others to stay as they are.
-    fn with_turns(test: impl FnOnce() + Send + 'static) {
-        let turns = move || {
-            kernel::take_turns_of(LENGTH).unwrap();
-            if kernel::turn(REAL_TIME) == Some(LENGTH) {
-                test();
-            } else {
-                println!("skipped: a test of turns: this thread has none of its own length");
-            }
-        };
-        std::thread::spawn(turns).join().unwrap();
-    }
-
-    fn compute(time: Duration) {
-        let begin = processor_time();
-        while processor_time() - begin < time {}
-    }
+    const LONGER: Duration = Duration::from_micros(201);
 
     #[test]
     fn a_turn_is_over_after_its_length() {
-        with_turns(|| {
-            let begin = Instant::now();
-            begin_turn(begin);
-            compute(2 * LENGTH);
-            assert!(!end_turn(begin + LENGTH) && end_turn(Instant::now()));
-            compute(2 * LENGTH);
-            assert!(end_turn(Instant::now()), "the next one is over, too");
-            compute(2 * LENGTH);
-            begin_turn(Instant::now());
-            assert!(!end_turn(Instant::now() - LENGTH), "it began just now");
-        });
+        let begin = Instant::now();
+        let mut turn = Turn { length: Some(LENGTH), began: begin, used: Duration::ZERO };
+        assert!(!turn.end(begin + LENGTH, || unreachable!("processor time is asked for after the length only")));
+        assert!(turn.end(begin + LONGER, || LONGER));
+        assert!(!turn.end(begin + LONGER + LENGTH, || unreachable!("the next one began where the first ended")));
+        assert!(turn.end(begin + 2 * LONGER, || 2 * LONGER));
     }
 
     #[test]
     fn who_did_not_have_the_processor_keeps_the_turn() {
-        with_turns(|| {
-            compute(2 * LENGTH);
+        let begin = Instant::now();
+        let mut turn = Turn { length: Some(LENGTH), began: begin, used: LENGTH };
+        assert!(!turn.end(begin + LONGER, || 2 * LENGTH), "it used no more than its length");
+        assert!(turn.end(begin + 2 * LONGER, || LENGTH + LONGER), "what it used before counts");
+    }
+
+    #[test]
+    fn who_never_gives_way_has_no_turns() {
+        let begin = Instant::now();
+        let mut turn = Turn { length: None, began: begin, used: Duration::ZERO };
+        assert!(!turn.end(begin + LONGER, || LONGER));
+    }
+
+    #[test]
+    fn turns_are_those_of_the_thread() {
+        let turns = || {
+            kernel::take_turns_of(LENGTH).unwrap();
+            let Some(length) = kernel::turn(REAL_TIME) else {
+                return println!("skipped: turns_are_those_of_the_thread: the kernel tells no length of turns");
+            };
+            let begin = Instant::now();
+            begin_turn(begin);
+            assert!(!end_turn(begin + length));
+            let used = processor_time();
+            while processor_time() - used <= length {}
             assert!(end_turn(Instant::now()));
-            std::thread::sleep(10 * LENGTH);
-            assert!(!end_turn(Instant::now()), "it slept");
-        });
+        };
+        std::thread::spawn(turns).join().unwrap();
     }
 }
