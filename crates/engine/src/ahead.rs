@@ -35,6 +35,8 @@ impl Engine {
     ) -> Result<Submitted, Refusal> {
         let is_predicted = self.is_predicted(read.tenant);
         let submitted = self.submit(now, read)?;
+        // Not in steps: its misses are queued together with the prefetches.
+        while self.go_on_starting(now) {}
         if is_predicted {
             return Ok(submitted);
         }

@@ -59,6 +59,9 @@ pub struct Limits {
     pub prefetching: u32,
     /// Length of one device read or write.
     pub operation_bytes: u32,
+    /// Of a longer read, no call starts more blocks than these: after each call that leaves more to do, a host calls
+    /// [`Engine::go_on_starting`](crate::Engine::go_on_starting), and can let others have the engine before.
+    pub starting: u32,
     /// Dirty blocks, including those about to be filled: beyond the limit, writes wait. If the capacity changes, this
     /// limit and the marks of `WriteBack` change in proportion, but a request always has room.
     pub dirty: u32,
@@ -112,6 +115,7 @@ impl Config {
                 loading: 4096,
                 prefetching: (capacity / 8).clamp(32, 512),
                 operation_bytes: 1 << 20,
+                starting: u32::MAX,
                 dirty,
             },
             write_back: WriteBack {
@@ -155,6 +159,9 @@ impl Config {
         let limits = &self.limits;
         if limits.requests == 0 {
             return wrong("limits.requests must be at least 1");
+        }
+        if limits.starting == 0 {
+            return wrong("limits.starting must be at least 1");
         }
         if limits.operation_bytes < self.block_bytes {
             return wrong("limits.operation_bytes must be at least a block");

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
@@ -18,6 +19,7 @@ use crate::files::Files;
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
 use crate::level::LevelState;
 use crate::queue::PortState;
+use crate::read::Start;
 use crate::record::{Carry, Reading, Record};
 use crate::request::{Damage, Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
@@ -30,7 +32,7 @@ pub(crate) enum Step {
     Queued,
     /// A read waits for a lock of its range.
     Parked,
-    /// A read waits for loads.
+    /// A read waits for loads, or is being started.
     Reading,
     /// The host is filling the frames of a write.
     Filling,
@@ -60,7 +62,7 @@ pub(crate) struct Active {
     pub(crate) frames: Vec<u32>,
     /// The blocks that a read has so far.
     pub(crate) held: Option<Shared>,
-    /// Blocks of `part` that wait for a load.
+    /// Blocks of `part` that wait for a load; one more while a read is being started.
     pub(crate) loading: u32,
     /// Blocks that wait to be written to the device.
     pub(crate) storing: u32,
@@ -172,6 +174,8 @@ pub struct Engine {
     pub(crate) reclaimed: bool,
     /// Requests at `Step::Parked` or `Step::Filled`.
     pub(crate) parked: Vec<u32>,
+    /// Reads of which a part is started, the next first.
+    pub(crate) starting: VecDeque<Start>,
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) operations: HashMap<u64, Record>,
     pub(crate) operations_made: u64,
@@ -180,7 +184,7 @@ pub struct Engine {
     pub(crate) tick: u64,
     /// Whether a reference of the request that is being submitted was a miss.
     pub(crate) missed: bool,
-    /// Frames reserved for writes that may have to load blocks that they overwrite in part.
+    /// Frames reserved for writes that may have to load blocks that they overwrite in part, and for reads of which a part is started.
     pub(crate) reserved: u32,
     /// Blocks of writes that are being filled or wait to be installed.
     pub(crate) filling: u32,
@@ -264,6 +268,7 @@ impl Engine {
             serving: false,
             reclaimed: false,
             parked: Vec::new(),
+            starting: VecDeque::new(),
             replies: VecDeque::new(),
             operations: HashMap::new(),
             operations_made: 0,
@@ -501,22 +506,25 @@ impl Engine {
     pub(crate) fn reclaim(&mut self) {
         let mut lingering = std::mem::take(&mut self.lingering);
         lingering.retain(|&(key, frame)| {
-            match key {
-                // The block has returned to the policy, or is dirty again, or is in the transit buffer, which frees its frames itself.
-                Some(key)
-                    if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING | TRANSIT) =>
-                {
-                    return false;
+            let is_held = self.arena.held(frame);
+            let Some(key) = key else {
+                if !is_held {
+                    self.frames.put(frame);
                 }
-                _ if self.arena.held(frame) => return true,
-                Some(key) => {
-                    self.take_outside(key);
-                    self.note_unflushed(key, frame);
-                }
-                None => {}
+                return is_held;
+            };
+            let Entry::Occupied(outside) = self.outside.entry(key) else { return false };
+            // The block has returned to the policy, or is dirty again, or is in the transit buffer, which frees its frames itself.
+            if *outside.get() != frame || self.frames.has(frame, DIRTY | LOADING | TRANSIT) {
+                return false;
             }
-            self.frames.put(frame);
-            false
+            if !is_held {
+                outside.remove();
+                self.volume(key.volume()).outside -= 1;
+                self.note_unflushed(key, frame);
+                self.frames.put(frame);
+            }
+            is_held
         });
         self.lingering = lingering;
     }

@@ -14,6 +14,29 @@ use crate::record::{Reading, Record};
 use crate::request::{Outcome, Request, Volume};
 use crate::slots::{Key, NONE};
 
+/// A read that is being started.
+pub(crate) struct Start {
+    /// The request, and its volume.
+    id: u32,
+    volume: Volume,
+    /// The blocks that are not started yet.
+    left: Range<u64>,
+    /// Of those that are, the blocks to be loaded, with their frames.
+    missing: Vec<(u64, u32)>,
+}
+
+impl Start {
+    /// How many blocks of `volume` are not started yet.
+    pub(crate) fn left_of(&self, volume: Volume) -> u32 {
+        if self.volume == volume { self.left() } else { 0 }
+    }
+
+    /// How many blocks are not started yet.
+    pub(crate) fn left(&self) -> u32 {
+        (self.left.end - self.left.start) as u32
+    }
+}
+
 impl Engine {
     /// The bytes of `request` if every block is resident with its contents; otherwise changes nothing. Locks do not
     /// matter: an incomplete discard has not happened yet.
@@ -97,7 +120,8 @@ impl Engine {
         let key = |block| Key::new(request.volume, block);
         // Blocks that are present must not leave while room is made for the others.
         let mut held = Shared::new(&self.arena);
-        let mut absent = (blocks.end - blocks.start) as u32;
+        let count = (blocks.end - blocks.start) as u32;
+        let mut absent = count;
         if self.may_have(request.volume, &blocks) {
             for frame in blocks.clone().filter_map(|block| self.current(key(block))) {
                 absent -= 1;
@@ -111,41 +135,99 @@ impl Engine {
             return false;
         }
         self.count_read(&request, 0);
-        blocks.clone().for_each(|block| self.slots.prefetch(key(block)));
-        let mut frames = Vec::with_capacity((blocks.end - blocks.start) as usize);
-        let mut missing = Vec::new();
-        let mut loading = 0;
-        for (at, block) in (0..).zip(blocks) {
-            let (place, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
-            self.count(request.volume, frame, resident);
-            let frame = frame.unwrap_or_else(|| {
-                let frame = self.frames.take();
-                self.place(place, frame);
-                self.frames.set(frame, LOADING);
-                missing.push((block, frame));
-                frame
-            });
-            if self.frames.has(frame, LOADING) {
-                loading += 1;
-                if missing.last() != Some(&(block, frame)) {
-                    self.join(frame, id, at);
-                }
-            }
-            frames.push(frame);
-        }
-        let first = part.start >> self.shift;
-        self.load(request.volume, &missing, Reading::Demand, now, |block| {
-            SmallVec::from_slice(&[(id, (block - first) as u32)])
-        });
         let active = self.active(id);
         active.step = Step::Reading;
-        active.frames = frames;
+        active.frames.reserve_exact(count as usize);
         active.held = Some(held);
-        active.loading = loading;
-        if loading == 0 {
-            self.finish_read(id);
+        // The start itself, so that the read is not over before.
+        active.loading = 1;
+        let mut start = Start { id, volume: request.volume, left: blocks, missing: Vec::new() };
+        // Until a block's turn comes it may leave: all of them may have to be loaded.
+        let may_load_all = |engine: &Engine| {
+            engine.may_load(request.volume, count) && engine.frames.available() >= engine.reserved + count
+        };
+        if count > self.config.limits.starting && !self.unified && may_load_all(self) {
+            self.reserved += count;
+            self.missed |= absent > 0;
+            self.starting.push_back(start);
+        } else {
+            self.start_blocks(&mut start, count);
+            self.end_start(start, now);
         }
         true
+    }
+
+    /// The number of reads of which only a part is started.
+    pub fn starting(&self) -> usize {
+        self.starting.len()
+    }
+
+    /// Starts the next [`Limits::starting`](crate::Limits::starting) blocks of the first of these reads. Returns whether there is more
+    /// to do.
+    pub fn go_on_starting(&mut self, now: u64) -> bool {
+        if let Some(mut start) = self.starting.pop_front() {
+            let left = start.left();
+            let count = left.min(self.config.limits.starting);
+            self.reserved -= count;
+            self.start_blocks(&mut start, count);
+            if count < left {
+                self.starting.push_front(start);
+            } else {
+                self.end_start(start, now);
+                // Not all of the frames that were reserved may have been needed.
+                self.pump(now);
+            }
+        }
+        !self.starting.is_empty()
+    }
+
+    /// Starts the next `count` blocks. For those that are absent there is room.
+    fn start_blocks(&mut self, start: &mut Start, count: u32) {
+        let active = self.active(start.id);
+        let (request, first) = (active.request, active.part.start);
+        let first = first >> self.shift;
+        let blocks = start.left.start..start.left.start + u64::from(count);
+        start.left.start = blocks.end;
+        let key = |block| Key::new(request.volume, block);
+        blocks.clone().for_each(|block| self.slots.prefetch(key(block)));
+        for block in blocks {
+            let waiter = (start.id, (block - first) as u32);
+            let (place, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
+            self.count(request.volume, frame, resident);
+            let frame = match frame {
+                Some(frame) if self.frames.has(frame, LOADING) => {
+                    self.join(frame, waiter);
+                    frame
+                }
+                Some(frame) => {
+                    let active = self.active(start.id);
+                    active.loading -= 1;
+                    active.held.as_mut().expect("a read holds what it has").push(frame);
+                    frame
+                }
+                None => {
+                    let frame = self.frames.take();
+                    self.place(place, frame);
+                    self.frames.set(frame, LOADING);
+                    self.begin_load(request.volume, frame, Reading::Demand, SmallVec::from_slice(&[waiter]));
+                    start.missing.push((block, frame));
+                    frame
+                }
+            };
+            let active = self.active(start.id);
+            active.loading += 1;
+            active.frames.push(frame);
+        }
+    }
+
+    /// All blocks of the read are started.
+    fn end_start(&mut self, start: Start, now: u64) {
+        self.queue_loads(start.volume, &start.missing, Class::Read, 0, now);
+        let active = self.active(start.id);
+        active.loading -= 1;
+        if active.loading == 0 {
+            self.finish_read(start.id);
+        }
     }
 
     /// Counts a reference that found `frame`, and returns the counters of its volume.
@@ -164,16 +246,22 @@ impl Engine {
         counters
     }
 
-    /// `request` waits for the load of `frame`, too.
-    pub(crate) fn join(&mut self, frame: u32, request: u32, at: u32) {
+    /// `waiter` waits for the load of `frame`, too.
+    pub(crate) fn join(&mut self, frame: u32, waiter: (u32, u32)) {
         let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
-        load.waiters.push((request, at));
+        load.waiters.push(waiter);
         // A block of a sorted batch keeps its place there: a request that waits for it continues with the blocks behind
         // it.
         if load.reading == Reading::Ahead {
             let operation = load.operation;
             self.promote(operation);
         }
+    }
+
+    /// The contents of `frame` are to be loaded; the operation that loads it is not queued yet.
+    fn begin_load(&mut self, volume: Volume, frame: u32, reading: Reading, waiters: LoadWaiters) {
+        self.loads.insert(frame, Load { operation: 0, waiters, reading });
+        self.volume(volume).loading += 1;
     }
 
     /// Queues the loads of `missing`, blocks in ascending order with their frames; neighbours make one operation.
@@ -186,9 +274,8 @@ impl Engine {
         waiters: impl Fn(u64) -> LoadWaiters,
     ) {
         for &(block, frame) in missing {
-            self.loads.insert(frame, Load { operation: 0, waiters: waiters(block), reading });
+            self.begin_load(volume, frame, reading, waiters(block));
         }
-        self.volume(volume).loading += missing.len() as u32;
         let class = if reading == Reading::Demand { Class::Read } else { Class::Prefetch };
         self.queue_loads(volume, missing, class, 0, now);
     }

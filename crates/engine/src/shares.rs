@@ -28,8 +28,12 @@ impl Engine {
 
     /// Whether `count` blocks of `volume` may be loaded. A volume that loads nothing may load what any request needs.
     pub(crate) fn may_load(&self, volume: Volume, count: u32) -> bool {
-        let own = self.state_of(volume).loading;
-        own == 0 || fits(own, self.loads.len() as u32, count, self.config.limits.loading)
+        let (mut own, mut all) = (self.state_of(volume).loading, self.loads.len() as u32);
+        for start in &self.starting {
+            own += start.left_of(volume);
+            all += start.left();
+        }
+        own == 0 || fits(own, all, count, self.config.limits.loading)
     }
 
     /// Whether one more block of `volume` may be prefetched.

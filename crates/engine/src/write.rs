@@ -166,7 +166,7 @@ impl Engine {
             }
             match current {
                 Some(current) if self.frames.has(current, LOADING) => {
-                    self.join(current, id, at);
+                    self.join(current, (id, at));
                     loading += 1;
                 }
                 Some(_) => self.merge(id, at, now),

@@ -22,7 +22,7 @@ use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
 use crate::readahead::ReadAhead;
-use crate::settings::{BLOCK, PAUSE};
+use crate::settings::{AT_ONCE, BLOCK, PAUSE};
 use crate::shard::{Core, Held, Shard};
 use crate::sync::{Budget, lock};
 use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
@@ -30,8 +30,6 @@ use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Wai
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
 /// assembled, and other long replies. It holds the longest read. All users of a front end share it; each may have some of its own besides.
 const HEAP: usize = 40 << 20;
-/// A shard's lock is held for so many blocks of a long read at a time, when it is completed.
-const STEP: usize = 16;
 /// A read or write of more bytes is not brief.
 const BRIEF: u64 = 64 << 10;
 /// The longest wait for an event that may never be signalled.
@@ -273,6 +271,28 @@ impl Cache {
     /// As `with`, with the lock of the shard.
     fn with_held<R>(
         &self,
+        held: Held<'_>,
+        shard: u32,
+        work: &mut Work,
+        call: impl FnOnce(&mut Core, u64) -> R,
+    ) -> Result<R, Poisoned> {
+        let (result, begun) = self.call(held, shard, work, |core, now| {
+            let before = core.engine.starting();
+            let result = call(core, now);
+            (result, core.engine.starting() > before)
+        })?;
+        // Whoever begins reads goes on until all are started, and lets others have the shard meanwhile. In a poisoned one they are over.
+        let mut goes_on = begun;
+        while goes_on {
+            let held = self.shards[shard as usize].hold(false);
+            goes_on = self.call(held, shard, work, |core, now| core.engine.go_on_starting(now)).unwrap_or(false);
+        }
+        Ok(result)
+    }
+
+    /// As `with_held`, but what `call` began may not be all started.
+    fn call<R>(
+        &self,
         mut held: Held<'_>,
         shard: u32,
         work: &mut Work,
@@ -441,9 +461,10 @@ impl Cache {
             let counters = level.and_then(|level| core.engine.level_counters(level.number()));
             counters.map_or(0, |(counters, _)| counters.mismatches)
         };
-        if result.is_ok() && level.is_none() && operation.length > STEP as u64 * BLOCK {
-            let mut first =
-                || self.with(sender, work, |core, now| core.engine.complete_first(now, &mut operation, STEP));
+        if result.is_ok() && level.is_none() && operation.length > u64::from(AT_ONCE) * BLOCK {
+            let mut first = || {
+                self.with(sender, work, |core, now| core.engine.complete_first(now, &mut operation, AT_ONCE as usize))
+            };
             while first() == Ok(true) {}
         }
         let completed = self.with(sender, work, |core, now| {
