@@ -1,5 +1,8 @@
 //! A part of the cache: an engine behind a lock.
 
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use nigh_engine::Engine;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slab::Slab;
@@ -17,6 +20,8 @@ pub(crate) struct Shard {
     /// Whoever needs `core` for more than a brief request takes this first. So one of them at a time waits for `core` or has it, and a brief
     /// request seldom waits for more than that one.
     gate: Mutex<()>,
+    /// Brief requests that try to get `core`: whoever comes through the gate lets them go first.
+    trying: AtomicUsize,
     /// Signalled when a request was replied to.
     pub(crate) room: Condvar,
 }
@@ -41,22 +46,34 @@ pub(crate) struct Held<'a> {
 impl Shard {
     pub(crate) fn new(engine: Engine) -> Shard {
         let core = Core { engine, waiters: Slab::new(), queueing: 0, poisoned: false };
-        Shard { core: Mutex::new(core), gate: Mutex::new(()), room: Condvar::new() }
+        Shard { core: Mutex::new(core), gate: Mutex::new(()), trying: AtomicUsize::new(0), room: Condvar::new() }
     }
 
     /// Locks it, for a brief request or something else.
     pub(crate) fn hold(&self, is_brief: bool) -> Held<'_> {
-        let gate = (!is_brief).then(|| self.gate.lock());
-        let spin = |_: usize| {
-            let core = self.core.try_lock();
-            if core.is_none() {
-                std::hint::spin_loop();
+        if is_brief {
+            let core = self.core.try_lock().or_else(|| self.try_long()).unwrap_or_else(|| self.core.lock());
+            return Held { core, gate: None };
+        }
+        let gate = Some(self.gate.lock());
+        for _ in 0..TRIES {
+            if self.trying.load(Ordering::Relaxed) == 0 {
+                break;
             }
-            core
-        };
-        let tries = if is_brief { TRIES } else { 0 };
-        let core = (0..tries).find_map(spin).unwrap_or_else(|| self.core.lock());
-        Held { core, gate }
+            spin_loop();
+        }
+        Held { core: self.core.lock(), gate }
+    }
+
+    #[cold]
+    fn try_long(&self) -> Option<MutexGuard<'_, Core>> {
+        self.trying.fetch_add(1, Ordering::Relaxed);
+        let core = (0..TRIES).find_map(|_| {
+            spin_loop();
+            self.core.try_lock()
+        });
+        self.trying.fetch_sub(1, Ordering::Relaxed);
+        core
     }
 }
 
