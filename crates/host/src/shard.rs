@@ -11,7 +11,7 @@ use crate::work::Waiting;
 
 /// So often a brief request tries to get a shard's lock before its thread waits for it: most calls are over by then, and a thread that
 /// waited needs a processor.
-const TRIES: usize = 200;
+const TRIES: usize = 1000;
 
 /// A part of the cache.
 pub(crate) struct Shard {
