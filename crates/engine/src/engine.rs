@@ -19,7 +19,6 @@ use crate::files::Files;
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
 use crate::level::LevelState;
 use crate::queue::PortState;
-use crate::read::Start;
 use crate::record::{Carry, Reading, Record};
 use crate::request::{Damage, Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
@@ -79,6 +78,29 @@ pub(crate) struct Load {
     pub(crate) waiters: LoadWaiters,
     /// The reason why it was started.
     pub(crate) reading: Reading,
+}
+
+/// A read that is being started.
+pub(crate) struct Start {
+    /// The request, and its volume.
+    pub(crate) id: u32,
+    pub(crate) volume: Volume,
+    /// The blocks that are not started yet.
+    pub(crate) left: Range<u64>,
+    /// Of those that are, the blocks to be loaded, with their frames.
+    pub(crate) missing: Vec<(u64, u32)>,
+}
+
+impl Start {
+    /// How many blocks of `volume` are not started yet.
+    pub(crate) fn left_of(&self, volume: Volume) -> u32 {
+        if self.volume == volume { self.left() } else { 0 }
+    }
+
+    /// How many blocks are not started yet.
+    pub(crate) fn left(&self) -> u32 {
+        (self.left.end - self.left.start) as u32
+    }
 }
 
 /// Where a block that was referenced is kept.

@@ -7,35 +7,12 @@ use smallvec::SmallVec;
 
 use crate::arena::Shared;
 use crate::counters::Counters;
-use crate::engine::{Engine, Load, LoadWaiters, Step};
+use crate::engine::{Engine, Load, LoadWaiters, Start, Step};
 use crate::frames::{LOADING, PREFETCHED};
 use crate::queue::Class;
 use crate::record::{Reading, Record};
 use crate::request::{Outcome, Request, Volume};
 use crate::slots::{Key, NONE};
-
-/// A read that is being started.
-pub(crate) struct Start {
-    /// The request, and its volume.
-    id: u32,
-    volume: Volume,
-    /// The blocks that are not started yet.
-    left: Range<u64>,
-    /// Of those that are, the blocks to be loaded, with their frames.
-    missing: Vec<(u64, u32)>,
-}
-
-impl Start {
-    /// How many blocks of `volume` are not started yet.
-    pub(crate) fn left_of(&self, volume: Volume) -> u32 {
-        if self.volume == volume { self.left() } else { 0 }
-    }
-
-    /// How many blocks are not started yet.
-    pub(crate) fn left(&self) -> u32 {
-        (self.left.end - self.left.start) as u32
-    }
-}
 
 impl Engine {
     /// The bytes of `request` if every block is resident with its contents; otherwise changes nothing. Locks do not

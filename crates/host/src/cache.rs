@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Handle, end_turn};
@@ -25,6 +24,7 @@ use crate::readahead::ReadAhead;
 use crate::settings::{AT_ONCE, BLOCK, PAUSE};
 use crate::shard::{Core, Held, Shard};
 use crate::sync::{Budget, lock};
+use crate::timer::Timer;
 use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
@@ -72,14 +72,6 @@ pub enum Presence {
     Dirty,
 }
 
-/// When there is something to do even if nothing happens.
-#[derive(Default)]
-struct Timer {
-    /// In µs.
-    due: AtomicU64,
-    thread: OnceLock<Thread>,
-}
-
 /// All shards, and the connection to the devices.
 pub struct Cache {
     shards: Box<[Shard]>,
@@ -103,7 +95,7 @@ pub struct Cache {
     /// Whether the driver runs.
     driven: AtomicBool,
     started: Instant,
-    timer: Timer,
+    pub(crate) timer: Timer,
 }
 
 /// `range` split at multiples of `size`.
@@ -253,7 +245,7 @@ impl Cache {
             core.poisoned = true;
             tracing::error!(shard, "an assertion of the cache failed: the shard is out of use");
             // The next caller replies to its waiters.
-            self.wake_timer();
+            self.timer.wake();
             Poisoned { shard }
         })
     }
@@ -308,14 +300,7 @@ impl Cache {
         for _ in 0..room {
             self.shards[shard as usize].room.notify_one();
         }
-        if let Some(at) = wakeup
-            && at < self.timer.due.fetch_min(at, Ordering::AcqRel)
-            && let Some(thread) = self.timer.thread.get()
-            // The timer thread itself checks before it waits; if it were signalled, it would not wait.
-            && thread.id() != std::thread::current().id()
-        {
-            thread.unpark();
-        }
+        wakeup.into_iter().for_each(|at| self.timer.note(at));
         Ok(result)
     }
 
@@ -683,10 +668,10 @@ impl Cache {
 
     /// Runs on its own thread: calls the engines at the times they request, until `over`.
     pub(crate) fn keep_time(&self, over: impl Fn() -> bool) {
-        self.timer.thread.set(std::thread::current()).expect("there is one timer");
+        self.timer.begin();
         let mut work = Work::default();
         while !over() {
-            self.timer.due.store(u64::MAX, Ordering::Release);
+            self.timer.clear();
             let mut least = Duration::from_millis(1);
             for shard in 0..self.shards() {
                 // Also ends the waits for a poisoned shard.
@@ -697,16 +682,8 @@ impl Cache {
                 }
             }
             self.dispatch(&mut work, None);
-            let due = self.timer.due.load(Ordering::Acquire);
-            let wait = Duration::from_micros(due.saturating_sub(self.now()));
+            let wait = Duration::from_micros(self.timer.due().saturating_sub(self.now()));
             std::thread::park_timeout(wait.clamp(least, Duration::from_secs(3600)));
-        }
-    }
-
-    /// Wakes the timer.
-    pub(crate) fn wake_timer(&self) {
-        if let Some(thread) = self.timer.thread.get() {
-            thread.unpark();
         }
     }
 }
@@ -769,7 +746,7 @@ mod tests {
         let waits = || cache.gauges().dirty > 0 || cache.peek(0, |core| core.engine.has_surplus()).unwrap();
         assert!(waits(), "nothing is left to be written");
         // It would wake for the age of dirty blocks; now it knows nothing to wait for.
-        cache.wake_timer();
+        cache.timer.wake();
         while waits() {
             assert!(begin.elapsed() < Duration::from_secs(20), "frames are kept");
             std::thread::sleep(Duration::from_millis(5));

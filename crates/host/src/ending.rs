@@ -160,7 +160,7 @@ fn end(common: &Common, threads: Vec<JoinHandle<()>>, changing: Option<Duration>
     common.close_all(unwritten);
     common.keep_levels();
     closed.store(true, Ordering::Release);
-    cache.wake_timer();
+    cache.timer.wake();
     cache.end_encoding();
     handle.stop();
     for thread in threads {

@@ -35,6 +35,7 @@ mod statistics;
 mod sync;
 mod tenants;
 mod throttle;
+mod timer;
 mod volumes;
 mod work;
 
