@@ -85,6 +85,8 @@ pub(crate) struct Start {
     /// The request, and its volume.
     pub(crate) id: u32,
     pub(crate) volume: Volume,
+    /// Whether the blocks that are present are to be checked.
+    pub(crate) is_checked: bool,
     /// The blocks that are not started yet.
     pub(crate) left: Range<u64>,
     /// Of those that are, the blocks to be loaded, with their frames.

@@ -88,9 +88,8 @@ impl Engine {
             self.parked.push(id);
             return true;
         }
-        if self.is_check_due()
-            && let Err(fault) = self.inspect(&request, now)
-        {
+        let is_checked = self.is_check_due();
+        if is_checked && let Err(fault) = self.inspect(&request, now) {
             self.finish(id, Outcome::Failed(fault));
             return true;
         }
@@ -118,7 +117,7 @@ impl Engine {
         active.held = Some(held);
         // The start itself, so that the read is not over before.
         active.loading = 1;
-        let mut start = Start { id, volume: request.volume, left: blocks, missing: Vec::new() };
+        let mut start = Start { id, volume: request.volume, is_checked, left: blocks, missing: Vec::new() };
         // Until a block's turn comes it may leave: all of them may have to be loaded.
         let may_load_all = |engine: &Engine| {
             engine.may_load(request.volume, count) && engine.frames.available() >= engine.reserved + count
@@ -146,6 +145,12 @@ impl Engine {
             let left = start.left();
             let count = left.min(self.config.limits.starting);
             self.reserved -= count;
+            for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
+                // It may have been loaded, and damaged, since the read was checked.
+                if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
+                    self.active(start.id).fault = Some(fault);
+                }
+            }
             self.start_blocks(&mut start, count);
             if count < left {
                 self.starting.push_front(start);
