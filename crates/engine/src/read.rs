@@ -165,9 +165,7 @@ impl Engine {
 
     /// Starts the next `count` blocks. For those that are absent there is room.
     fn start_blocks(&mut self, start: &mut Start, count: u32) {
-        let active = self.active(start.id);
-        let (request, first) = (active.request, active.part.start);
-        let first = first >> self.shift;
+        let (request, first) = (self.active(start.id).request, self.active(start.id).part.start >> self.shift);
         let blocks = start.left.start..start.left.start + u64::from(count);
         start.left.start = blocks.end;
         let key = |block| Key::new(request.volume, block);
@@ -177,14 +175,10 @@ impl Engine {
             let (place, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
             self.count(request.volume, frame, resident);
             let frame = match frame {
-                Some(frame) if self.frames.has(frame, LOADING) => {
-                    self.join(frame, waiter);
-                    frame
-                }
                 Some(frame) => {
-                    let active = self.active(start.id);
-                    active.loading -= 1;
-                    active.held.as_mut().expect("a read holds what it has").push(frame);
+                    if self.frames.has(frame, LOADING) {
+                        self.join(frame, waiter);
+                    }
                     frame
                 }
                 None => {
@@ -196,9 +190,13 @@ impl Engine {
                     frame
                 }
             };
+            let waits = self.frames.has(frame, LOADING);
             let active = self.active(start.id);
-            active.loading += 1;
             active.frames.push(frame);
+            match waits {
+                true => active.loading += 1,
+                false => active.held.as_mut().expect("a read holds what it has").push(frame),
+            }
         }
     }
 

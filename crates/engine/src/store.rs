@@ -578,6 +578,11 @@ impl Engine {
             }
         }
         storing += self.carries.len();
+        // Its place below may have been taken away since, which is noted when it is read.
+        let is_carried = |entry: Entry| {
+            let is_it = |record: &Record| matches!(record, Record::Carry(carry) if carry.entry == entry);
+            self.operations.values().any(is_it) || self.carries.iter().any(|carry| carry.entry == entry)
+        };
         for (at, state) in self.levels.iter().enumerate().filter(|_| self.unified) {
             for entry in state.level.kept() {
                 let volume = self.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
@@ -586,7 +591,8 @@ impl Engine {
                 let status = self.status(key);
                 // It was on its way there.
                 let is_off = status.is_some_and(|status| status > 0 && self.levels[status - 1].level.off);
-                let is_moving = is_loading || is_off || self.levels.iter().any(|state| state.level.is_storing(entry));
+                let is_storing = self.levels.iter().any(|state| state.level.is_storing(entry));
+                let is_moving = is_loading || is_off || is_storing || is_carried(entry);
                 assert!(is_moving || status == Some(at + 1), "a place is kept for a block that belongs to {status:?}");
             }
         }
