@@ -16,13 +16,13 @@ impl Engine {
     /// Whether `surplus_memory` returns any frames: after a change, and after anything that frees frames.
     #[inline]
     pub fn has_surplus(&self) -> bool {
-        self.frames.surplus() > 0
+        self.frames.surplus(self.reserved) > 0
     }
 
     /// At most `most` free frames beyond a lowered capacity. The host returns their memory to the system, and then
     /// calls `return_memory`. They are sorted by address; their contents do not matter.
     pub fn surplus_memory(&mut self, most: usize) -> Option<Exclusive> {
-        let frames = self.frames.take_surplus(most);
+        let frames = self.frames.take_surplus(self.reserved, most);
         let bytes = frames.len() * self.config.block_bytes as usize;
         (bytes > 0).then(|| Exclusive::of(&self.arena, &frames, 0, bytes))
     }

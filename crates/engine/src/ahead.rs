@@ -34,9 +34,14 @@ impl Engine {
         places: impl FnOnce(Range<u64>) -> P,
     ) -> Result<Submitted, Refusal> {
         let is_predicted = self.is_predicted(read.tenant);
+        let before = self.starting.len();
         let submitted = self.submit(now, read)?;
-        // Not in steps: its misses are queued together with the prefetches.
-        while self.go_on_starting(now) {}
+        if self.starting.len() > before {
+            // Not in steps: its misses are queued together with the prefetches.
+            let start = self.starting.pop_back().expect("just begun");
+            let all = start.left();
+            self.start_more(start, all, now);
+        }
         if is_predicted {
             return Ok(submitted);
         }

@@ -59,8 +59,9 @@ pub struct Limits {
     pub prefetching: u32,
     /// Length of one device read or write.
     pub operation_bytes: u32,
-    /// Of a longer read, no call starts more blocks than these: after each call that leaves more to do, a host calls
-    /// [`Engine::go_on_starting`](crate::Engine::go_on_starting), and can let others have the engine before.
+    /// A read of more blocks is started so many at a time: the host calls
+    /// [`Engine::go_on_starting`](crate::Engine::go_on_starting), and can let others have the engine before. It is started by one call,
+    /// whatever its length, with levels or tenants, if frames are short, or with a [`Prefetcher`](nigh_prefetch::Prefetcher).
     pub starting: u32,
     /// Dirty blocks, including those about to be filled: beyond the limit, writes wait. If the capacity changes, this
     /// limit and the marks of `WriteBack` change in proportion, but a request always has room.

@@ -198,7 +198,7 @@ pub struct Engine {
     pub(crate) reclaimed: bool,
     /// Requests at `Step::Parked` or `Step::Filled`.
     pub(crate) parked: Vec<u32>,
-    /// Reads of which a part is started, the next first.
+    /// Reads that are being started, the next first.
     pub(crate) starting: VecDeque<Start>,
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) operations: HashMap<u64, Record>,
@@ -208,7 +208,7 @@ pub struct Engine {
     pub(crate) tick: u64,
     /// Whether a reference of the request that is being submitted was a miss.
     pub(crate) missed: bool,
-    /// Frames reserved for writes that may have to load blocks that they overwrite in part, and for reads of which a part is started.
+    /// Frames reserved for writes that may have to load blocks that they overwrite in part, and for reads that are being started.
     pub(crate) reserved: u32,
     /// Blocks of writes that are being filled or wait to be installed.
     pub(crate) filling: u32,
@@ -340,13 +340,20 @@ impl Engine {
     /// operations or anything else. Levels need to be looked after now and then, so there is nothing in a cache that has some.
     #[inline]
     pub fn try_hit(&mut self, request: &Request) -> Option<Shared> {
-        let has_more = self.unified || !self.levels.is_empty() || self.hears_tenants();
-        if request.op != Op::Read || has_more || self.is_check_next() || self.check_request(request).is_err() {
+        if request.op != Op::Read
+            || self.has_levels_or_tenants()
+            || self.is_check_next()
+            || self.check_request(request).is_err()
+        {
             return None;
         }
         let data = self.hit(request)?;
         self.unchecked += u32::from(self.config.verify > 0);
         Some(data)
+    }
+
+    pub(crate) fn has_levels_or_tenants(&self) -> bool {
+        self.unified || !self.levels.is_empty() || self.hears_tenants()
     }
 
     /// Whether `request` could be executed if nothing else were in progress.

@@ -72,15 +72,15 @@ impl Frames {
         self.free.push(frame);
     }
 
-    /// The number of free frames that were used before and are beyond the limit.
+    /// The number of free frames that were used before and are beyond the limit. Those that are reserved (`reserved`) are not.
     #[inline]
-    pub(crate) fn surplus(&self) -> usize {
-        self.free.len().saturating_sub(self.available() as usize)
+    pub(crate) fn surplus(&self, reserved: u32) -> usize {
+        self.free.len().saturating_sub(self.available().max(reserved) as usize)
     }
 
     /// Up to `most` of these, in ascending order; they then count as in use.
-    pub(crate) fn take_surplus(&mut self, most: usize) -> Vec<u32> {
-        let count = self.surplus().min(most);
+    pub(crate) fn take_surplus(&mut self, reserved: u32, most: usize) -> Vec<u32> {
+        let count = self.surplus(reserved).min(most);
         let mut surplus = self.free.split_off(self.free.len() - count);
         self.in_use += surplus.len() as u32;
         surplus.sort_unstable();

@@ -115,14 +115,15 @@ impl Engine {
         active.step = Step::Reading;
         active.frames.reserve_exact(count as usize);
         active.held = Some(held);
-        // The start itself, so that the read is not over before.
+        // The start itself: the read is not over before it ends.
         active.loading = 1;
         let mut start = Start { id, volume: request.volume, is_checked, left: blocks, missing: Vec::new() };
-        // Until a block's turn comes it may leave: all of them may have to be loaded.
+        // A block that another request loads or overwrites now may leave before its turn: all of them may have to be loaded. Levels get
+        // what leaves memory, and lists of tenants are followed, when a call is over: they need the whole read.
         let may_load_all = |engine: &Engine| {
             engine.may_load(request.volume, count) && engine.frames.available() >= engine.reserved + count
         };
-        if count > self.config.limits.starting && !self.unified && may_load_all(self) {
+        if count > self.config.limits.starting && !self.has_levels_or_tenants() && may_load_all(self) {
             self.reserved += count;
             self.missed |= absent > 0;
             self.starting.push_back(start);
@@ -133,34 +134,37 @@ impl Engine {
         true
     }
 
-    /// The number of reads of which only a part is started.
+    /// The number of reads that are being started in steps.
     pub fn starting(&self) -> usize {
         self.starting.len()
     }
 
-    /// Starts the next [`Limits::starting`](crate::Limits::starting) blocks of the first of these reads. Returns whether there is more
-    /// to do.
-    pub fn go_on_starting(&mut self, now: u64) -> bool {
-        if let Some(mut start) = self.starting.pop_front() {
-            let left = start.left();
-            let count = left.min(self.config.limits.starting);
-            self.reserved -= count;
-            for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
-                // It may have been loaded, and damaged, since the read was checked.
-                if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
-                    self.active(start.id).fault = Some(fault);
-                }
-            }
-            self.start_blocks(&mut start, count);
-            if count < left {
-                self.starting.push_front(start);
-            } else {
-                self.end_start(start, now);
-                // Not all of the frames that were reserved may have been needed.
-                self.pump(now);
+    /// Starts the next [`Limits::starting`](crate::Limits::starting) blocks of the first read that is being started in steps, if there is
+    /// one.
+    pub fn go_on_starting(&mut self, now: u64) {
+        if let Some(start) = self.starting.pop_front() {
+            let count = start.left().min(self.config.limits.starting);
+            self.start_more(start, count, now);
+        }
+    }
+
+    /// Starts the next `count` blocks of a read that is being started in steps.
+    pub(crate) fn start_more(&mut self, mut start: Start, count: u32, now: u64) {
+        self.reserved -= count;
+        for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
+            // The block may have been loaded, and damaged, since the read was checked.
+            if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
+                self.active(start.id).fault = Some(fault);
             }
         }
-        !self.starting.is_empty()
+        self.start_blocks(&mut start, count);
+        if start.left() > 0 {
+            self.starting.push_front(start);
+        } else {
+            self.end_start(start, now);
+            // Not all of the frames that were reserved may have been needed.
+            self.pump(now);
+        }
     }
 
     /// Starts the next `count` blocks. For those that are absent there is room.

@@ -268,32 +268,33 @@ impl Cache {
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<R, Poisoned> {
-        let (result, begun) = self.call(held, shard, work, |core, now| {
-            let before = core.engine.starting();
-            let result = call(core, now);
-            (result, core.engine.starting() > before)
-        })?;
-        // Whoever begins reads goes on until all are started, and lets others have the shard meanwhile. In a poisoned one they are over.
-        let mut goes_on = begun;
-        while goes_on {
+        let (result, mut left) = self.call(held, shard, work, call)?;
+        // Whoever begins to start reads goes on until as many are started, and lets others have the shard between its calls.
+        while left > 0 {
             let held = self.shards[shard as usize].hold(false);
-            goes_on = self.call(held, shard, work, |core, now| core.engine.go_on_starting(now)).unwrap_or(false);
+            // In a poisoned shard all requests are over.
+            let Ok(((), begun)) = self.call(held, shard, work, |core, now| core.engine.go_on_starting(now)) else {
+                break;
+            };
+            left += begun;
         }
         Ok(result)
     }
 
-    /// As `with_held`, but what `call` began may not be all started.
+    /// As `with_held`, and returns by how many there are more reads that are being started: fewer than none if one was started.
     fn call<R>(
         &self,
         mut held: Held<'_>,
         shard: u32,
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
-    ) -> Result<R, Poisoned> {
+    ) -> Result<(R, isize), Poisoned> {
         let called = self.guarded(&mut held.core, shard, |core| {
             let now = self.now();
+            let before = core.engine.starting();
             let result = call(core, now);
-            (result, self.collect(core, shard, now, work))
+            let begun = core.engine.starting() as isize - before as isize;
+            ((result, begun), self.collect(core, shard, now, work))
         });
         held.unlock();
         let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;

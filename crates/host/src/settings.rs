@@ -28,8 +28,9 @@ pub const LEVELS_MAX: usize = 2;
 pub(crate) const TENANT_NAME_MAX: usize = 255;
 /// The pause between two steps of a change, in which others get the lock.
 pub(crate) const PAUSE: Duration = Duration::from_micros(50);
-/// A shard's lock is held for so many blocks of a long read at a time, when it is started and when it is completed.
-pub(crate) const AT_ONCE: u32 = 16;
+/// A shard's lock is held for so many blocks of a long read at a time, when it is started and when it is completed: as many as
+/// 64 KiB touch.
+pub(crate) const AT_ONCE: u32 = 17;
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
 /// Processors that share the lock of a shard if the number of shards is not given. Sharing costs 1 to 2 % of the hit

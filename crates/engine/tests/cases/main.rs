@@ -8,6 +8,7 @@ mod host;
 mod levels;
 mod replay;
 mod shares;
+mod starting;
 mod tenants;
 mod unified;
 mod verify;

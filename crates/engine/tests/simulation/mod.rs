@@ -758,7 +758,8 @@ impl World {
     /// Lets everything come to an end, or what `over` asks for.
     fn settle(&mut self, over: impl Fn(&World) -> bool) {
         for round in 0..1_000_000 {
-            let more = self.engine.step(self.now) | self.engine.go_on_starting(self.now);
+            let more = self.engine.step(self.now) | (self.engine.starting() > 0);
+            self.engine.go_on_starting(self.now);
             self.operations();
             self.replies();
             if over(self) {
