@@ -8,10 +8,7 @@ use anyhow::{Context, ensure};
 use crate::run::{builds, cargo, check};
 
 /// Rounds that are counted.
-const ROUNDS: u64 = 10;
-/// Hits 16 at a time differ by a twentieth between counts, by how their requests meet in batches. So what is above is counted again,
-/// up to so many times, and the least counts.
-const COUNTS: usize = 3;
+const ROUNDS: u64 = 30;
 
 /// A program that does one of several things, the same in each round.
 struct Example {
@@ -57,14 +54,8 @@ pub(crate) fn instructions() -> anyhow::Result<()> {
         check(&mut cargo(&["build", "--release", "--locked", "--quiet", "-p", package, "--example", name]))?;
         let program = builds().join("release/examples").join(name);
         for (step, most) in steps {
-            let mut counted = u64::MAX;
-            for _ in 0..COUNTS {
-                let added = executed(&program, step, 1 + ROUNDS)? - executed(&program, step, 1)?;
-                counted = counted.min(added / (blocks * ROUNDS));
-                if counted <= *most {
-                    break;
-                }
-            }
+            let added = executed(&program, step, 1 + ROUNDS)? - executed(&program, step, 1)?;
+            let counted = added / (blocks * ROUNDS);
             let what = format!("{name} {step}");
             println!("{what:28} {most:8} {counted:8}");
             if counted > *most {

@@ -29,7 +29,7 @@ pub(crate) const TENANT_NAME_MAX: usize = 255;
 /// The pause between two steps of a change, in which others get the lock.
 pub(crate) const PAUSE: Duration = Duration::from_micros(50);
 /// A shard's lock is held for so many blocks of a long read at a time, when it is started and when it is completed: as many as
-/// 64 KiB touch.
+/// 64 KiB can touch.
 pub(crate) const AT_ONCE: u32 = 17;
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;

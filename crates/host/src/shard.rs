@@ -65,6 +65,7 @@ impl Shard {
         Held { core: self.core.lock(), gate }
     }
 
+    /// The lock, if one of many tries gets it.
     #[cold]
     fn try_long(&self) -> Option<MutexGuard<'_, Core>> {
         self.trying.fetch_add(1, Ordering::Relaxed);

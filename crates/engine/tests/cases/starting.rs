@@ -91,3 +91,30 @@ fn read_ahead_is_queued_with_all_of_the_read() {
     assert_eq!(host.engine.starting(), 1, "the other read is as it was");
     assert_eq!(host.operations().iter().map(|one| one.length).collect::<Vec<_>>(), [4 * BLOCK as u64]);
 }
+
+#[test]
+fn reserved_frames_are_no_surplus() {
+    let mut host = Host::new(in_steps_of(2), &[(64 * BLOCK, WriteMode::Back)]);
+    let hold = |host: &mut Host, first: usize| {
+        let request = host.request(0, Op::Read, first * BLOCK, 2 * BLOCK);
+        host.finish(request, 0)
+    };
+    // All 28 frames are in use once, and then 16, which are held.
+    let all: Vec<_> = (0..28).step_by(2).map(|first| hold(&mut host, first)).collect();
+    drop(all);
+    host.engine.poll(host.now);
+    let resident: Vec<_> = (12..28).step_by(2).map(|first| hold(&mut host, first)).collect();
+    begin(&mut host, 40..48);
+    host.resize(4);
+    let surplus = host.engine.surplus_memory(100).expect("frames beyond the capacity");
+    while host.engine.starting() > 0 {
+        host.engine.go_on_starting(host.now);
+    }
+    for operation in host.operations() {
+        host.perform(operation);
+    }
+    assert_eq!(data(&mut host), host.disks[0][40 * BLOCK..48 * BLOCK]);
+    drop(resident);
+    host.engine.return_memory(host.now, surplus);
+    host.engine.check();
+}
