@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nigh_testkit::fuse::Mounted;
 
 use crate::measure::{load, median, nigh};
 use crate::neighbours::hostile::{self, CLIENTS, COMPUTE, Hostile, WORKING};
@@ -132,7 +131,7 @@ fn beside_device(device: sick::Device, how_long: Duration) -> anyhow::Result<Opt
     };
     let folder = tempfile::tempdir()?;
     let sick = Arc::new(Sick::default());
-    let Ok(mounted) = Mounted::new(folder.path(), sick.clone(), sick::THREADS) else { return Ok(None) };
+    let Ok(mounted) = sick.mount(folder.path()) else { return Ok(None) };
     beside(text(mounted.file())?, &WORKING, Some((&sick, symptom)), how_long).map(Some)
 }
 

@@ -20,7 +20,7 @@ use nigh_testkit::fuse::Mounted;
 
 use crate::measure::{folder, load, nigh};
 use crate::neighbours::hostile::{CLIENTS, DISK, Hostile, SLOW, WORKING};
-use crate::neighbours::sick::{self, DEVICES, Sick, Symptom};
+use crate::neighbours::sick::{DEVICES, Sick, Symptom};
 use crate::neighbours::{Place, free_address};
 use crate::peers::Peer;
 use crate::times::{KINDS, Times};
@@ -74,7 +74,7 @@ impl Rig {
         let sick = Arc::new(Sick::default());
         let mount = folder.path().join("sick");
         std::fs::create_dir(&mount)?;
-        let mounted = Mounted::new(&mount, sick.clone(), sick::THREADS);
+        let mounted = sick.mount(&mount);
         if let Err(error) = &mounted {
             println!("skipped: sick devices: no FUSE file system can be mounted: {error}");
         }

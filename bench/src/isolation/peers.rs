@@ -8,13 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nigh_testkit::fuse::Mounted;
 
 use super::victim::Victim;
 use super::{GOALS, MEMORY, compare, text};
 use crate::measure::{load, median, nigh};
 use crate::neighbours::hostile::{CLIENTS, DISK, Hostile, WORKING};
-use crate::neighbours::sick::{self, DEVICES, Sick, Symptom};
+use crate::neighbours::sick::{DEVICES, Sick, Symptom};
 use crate::neighbours::{Place, free_address};
 use crate::peers::Peer;
 use crate::times::{KINDS, Times};
@@ -174,7 +173,7 @@ fn round(rival: &Rival, case: &Case, how_long: Duration) -> anyhow::Result<[Time
         Disk::Own => vec![sparse(path("image"), OWN)?, sparse(path("other"), DISK)?],
         Disk::Sick(_) => {
             std::fs::create_dir(path("sick"))?;
-            let disk = Mounted::new(&path("sick"), sick.clone(), sick::THREADS).context("a FUSE file system")?;
+            let disk = sick.mount(&path("sick")).context("a FUSE file system")?;
             vec![sparse(path("image"), OWN)?, mounted.insert(disk).file().to_owned()]
         }
     };

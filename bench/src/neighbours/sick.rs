@@ -1,15 +1,18 @@
 //! Sick devices: files of this process that are well when a server opens them, and then fall ill.
 
 use std::io;
-use std::sync::Mutex;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nigh_testkit::fuse;
+use nigh_testkit::fuse::{self, Mounted};
+
+use super::Turn;
 
 const LENGTH: u64 = 1 << 30;
 /// More than a server has requests at a device at a time.
-pub(crate) const THREADS: usize = 40;
+const THREADS: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symptom {
@@ -74,6 +77,16 @@ pub(crate) struct Sick {
 }
 
 impl Sick {
+    /// Mounts it on a folder. Its threads take no processor from a server, as a device would not: when they start, each one
+    /// takes 9 ms to clear its buffer.
+    pub(crate) fn mount(self: &Arc<Sick>, folder: &Path) -> io::Result<Mounted> {
+        let mount = || {
+            Turn::Last.take().expect("a lower priority needs no right");
+            Mounted::new(folder, self.clone(), THREADS)
+        };
+        std::thread::scope(|scope| scope.spawn(mount).join().expect("mounting does not panic"))
+    }
+
     pub(crate) fn fall_ill(&self, symptom: Symptom) {
         *self.symptom.lock().expect("no thread panics") = Some(symptom);
     }
