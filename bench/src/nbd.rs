@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::load::{Connection, Order, Reads, all_cached, stamp, write_stamped};
+use crate::load::{Connection, Found, Order, Reads, all_cached, stamp, write_stamped};
 use crate::measure::{load as machine_load, median, nigh};
 use crate::peers::{CLIENTS, Peer, SERVERS};
 
@@ -22,25 +22,54 @@ const MISSES: usize = 4;
 
 /// A figure: of each server one.
 struct Row {
+    load: Load,
+    figure: Figure,
     name: &'static str,
     digits: usize,
-    better: Better,
     /// What the ratio of nigh to nbdkit's memory plugin is meant to reach, where anything was set.
     goal: Option<f64>,
 }
 
 impl Row {
     fn goal(&self) -> Option<Goal> {
-        Some(Goal { better: self.better, bound: self.goal? })
+        Some(Goal { better: self.figure.better(), bound: self.goal? })
     }
 
     /// Of the ratio to an earlier build.
     fn no_worse(&self) -> Goal {
-        let bound = match self.better {
+        let better = self.figure.better();
+        let bound = match better {
             Better::Lower => 1.0 + SLACK,
             Better::Higher => 1.0 - SLACK,
         };
-        Goal { better: self.better, bound }
+        Goal { better, bound }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Figure {
+    P50,
+    Hits,
+    Megabytes,
+    Processor,
+}
+
+impl Figure {
+    fn better(self) -> Better {
+        match self {
+            Figure::P50 | Figure::Processor => Better::Lower,
+            Figure::Hits | Figure::Megabytes => Better::Higher,
+        }
+    }
+
+    /// Of reads that were `length` bytes long, and the server's processor time meanwhile.
+    fn of(self, found: &mut Found, length: u64, processor: Duration) -> f64 {
+        match self {
+            Figure::P50 => found.p50_us(),
+            Figure::Hits => found.per_second(),
+            Figure::Megabytes => found.per_second() * length as f64 / 1e6,
+            Figure::Processor => processor.as_secs_f64() * 1e6 / found.latencies_ns.len() as f64,
+        }
     }
 }
 
@@ -77,18 +106,39 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// After so many rounds, the servers are started anew: with one start, two runs of the same two builds differed by 10 %.
-const ROUNDS_A_START: usize = 5;
+/// After so many rounds, the servers are started anew, in the opposite order: the figures of a server depend on where its
+/// memory is.
+const ROUNDS_A_START: usize = 2;
 
-/// In the order of `measure`.
+/// Length of reads of `HOT`, their order, and how many are asked for at a time.
+type Load = (u64, Order, usize);
+
+const ALONE: Load = (4096, Order::Random, 1);
+const DEEP: Load = (4096, Order::Random, 16);
+const LARGE: Load = (64 << 10, Order::Sequential, 1);
+const LARGE_DEEP: Load = (64 << 10, Order::Sequential, 16);
+const LOADS: [Load; 4] = [ALONE, DEEP, LARGE, LARGE_DEEP];
+
 const ROWS: [Row; 7] = [
-    Row { name: "4 KiB one at a time: p50, us", digits: 2, better: Better::Lower, goal: Some(1.0) },
-    Row { name: "  server's processor us a hit", digits: 2, better: Better::Lower, goal: Some(0.8) },
-    Row { name: "4 KiB 16 at a time: hits/s", digits: 0, better: Better::Higher, goal: Some(1.3) },
-    Row { name: "  server's processor us a hit", digits: 2, better: Better::Lower, goal: Some(0.8) },
-    Row { name: "64 KiB sequential, one at a time: MB/s", digits: 0, better: Better::Higher, goal: None },
-    Row { name: "64 KiB sequential, 16 at a time: MB/s", digits: 0, better: Better::Higher, goal: Some(1.2) },
-    Row { name: "  server's processor us a hit", digits: 2, better: Better::Lower, goal: None },
+    Row { load: ALONE, figure: Figure::P50, name: "4 KiB one at a time: p50, us", digits: 2, goal: Some(1.0) },
+    Row { load: ALONE, figure: Figure::Processor, name: "  server's processor us a hit", digits: 2, goal: Some(0.8) },
+    Row { load: DEEP, figure: Figure::Hits, name: "4 KiB 16 at a time: hits/s", digits: 0, goal: Some(1.3) },
+    Row { load: DEEP, figure: Figure::Processor, name: "  server's processor us a hit", digits: 2, goal: Some(0.8) },
+    Row {
+        load: LARGE,
+        figure: Figure::Megabytes,
+        name: "64 KiB sequential, one at a time: MB/s",
+        digits: 0,
+        goal: None,
+    },
+    Row {
+        load: LARGE_DEEP,
+        figure: Figure::Megabytes,
+        name: "64 KiB sequential, 16 at a time: MB/s",
+        digits: 0,
+        goal: Some(1.2),
+    },
+    Row { load: LARGE_DEEP, figure: Figure::Processor, name: "  server's processor us a hit", digits: 2, goal: None },
 ];
 
 /// How much worse than an earlier build a figure may be, in shares of it.
@@ -104,52 +154,69 @@ pub(crate) fn run(rounds: usize, how_long: Duration, before: Option<&Path>) -> a
     beside_misses(folder.path(), rounds, how_long, before)
 }
 
+/// The order in which so many servers are started before this round.
+fn started(count: usize, round: usize) -> Vec<usize> {
+    match (round / ROUNDS_A_START).is_multiple_of(2) {
+        true => (0..count).collect(),
+        false => (0..count).rev().collect(),
+    }
+}
+
 fn hits(folder: &Path, rounds: usize, how_long: Duration, before: Option<&Path>) -> anyhow::Result<()> {
     let image = folder.join("image");
     let file = std::fs::File::create(&image)?;
     stamp(&file, 0..HOT)?;
     file.sync_all()?;
     let names = ["nigh", "nbdkit memory", "nbdkit file", "qemu-nbd"];
-    let start = || {
+    let target = image.to_str().context("a temporary folder's name is UTF-8")?;
+    let count = names.len() + usize::from(before.is_some());
+    let start = |round: usize| {
         let folder = tempfile::tempdir_in(folder)?;
-        let target = image.to_str().context("a temporary folder's name is UTF-8")?;
-        let mut peers = vec![
-            serve(nigh()?, folder.path(), "nigh", target)?,
-            nbdkit(folder.path(), "memory", |command| command.arg("memory").arg(HOT.to_string()))?,
-            nbdkit(folder.path(), "file", |command| command.args(["--readonly", "file"]).arg(&image))?,
-            qemu_nbd(folder.path(), &image)?,
-        ];
-        if let Some(before) = before {
-            peers.push(serve(Command::new(before), folder.path(), "before", target)?);
-        }
-        write_stamped(&peers[1].socket, 0..HOT)?;
-        let connect = |peer: Peer| {
+        let start = |at: usize| {
+            let peer = match at {
+                0 => serve(nigh()?, folder.path(), "nigh", target)?,
+                1 => nbdkit(folder.path(), "memory", |command| command.arg("memory").arg(HOT.to_string()))?,
+                2 => nbdkit(folder.path(), "file", |command| command.args(["--readonly", "file"]).arg(&image))?,
+                3 => qemu_nbd(folder.path(), &image)?,
+                _ => serve(Command::new(before.context("one more server")?), folder.path(), "before", target)?,
+            };
+            if at == 1 {
+                write_stamped(&peer.socket, 0..HOT)?;
+            }
             let mut connection = Connection::open(&peer.socket)?;
             connection.read_all(0..HOT)?;
-            anyhow::Ok((peer, connection))
+            anyhow::Ok((at, peer, connection))
         };
-        let servers = peers.into_iter().map(connect).collect::<anyhow::Result<Vec<_>>>()?;
-        ensure!(all_cached(&servers[0].0.socket, 0..HOT)?, "nigh has not all in its cache");
-        Ok(servers)
+        let mut servers = started(count, round).into_iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        servers.sort_unstable_by_key(|(at, ..)| *at);
+        ensure!(all_cached(&servers[0].1.socket, 0..HOT)?, "nigh has not all in its cache");
+        anyhow::Ok(servers)
     };
 
     // By row, server and round.
-    let mut figures = vec![vec![Vec::new(); names.len() + usize::from(before.is_some())]; ROWS.len()];
+    let mut figures = vec![vec![Vec::new(); count]; ROWS.len()];
     let mut servers = Vec::new();
     for round in 0..rounds {
         if round % ROUNDS_A_START == 0 {
             servers.clear();
-            servers = start()?;
+            servers = start(round)?;
         }
-        // The two builds follow each other, and nobody is always behind the same one.
-        let mut order: Vec<usize> = (names.len()..servers.len()).chain(0..names.len()).collect();
+        // The two builds follow each other with each load, and nobody is always behind the same one.
+        let mut turns: Vec<usize> = (names.len()..count).chain(0..names.len()).collect();
         if round % 2 == 1 {
-            order.reverse();
+            turns.reverse();
         }
-        for at in order {
-            let (peer, connection) = &mut servers[at];
-            for (row, figure) in measure(peer, connection, how_long)?.into_iter().enumerate() {
-                figures[row][at].push(figure);
+        for load in LOADS {
+            let (length, order, depth) = load;
+            let reads = Reads { range: 0..HOT, length, order, depth };
+            for &at in &turns {
+                let (_, peer, connection) = &mut servers[at];
+                let before = peer.cpu()?;
+                let mut found = connection.read_for(&reads, how_long)?;
+                let processor = peer.cpu()? - before;
+                for (row, figures) in ROWS.iter().zip(&mut figures).filter(|(row, _)| row.load == load) {
+                    figures[at].push(row.figure.of(&mut found, length, processor));
+                }
             }
         }
     }
@@ -208,32 +275,6 @@ fn ratios(own: &[f64], other: &[f64]) -> Vec<f64> {
     own.iter().zip(other).map(|(own, other)| own / other).collect()
 }
 
-/// The figures of one server, in the order of `ROWS`.
-fn measure(peer: &Peer, connection: &mut Connection, how_long: Duration) -> anyhow::Result<[f64; ROWS.len()]> {
-    let mut one = |length, order, depth| {
-        let reads = Reads { range: 0..HOT, length, order, depth };
-        let before = peer.cpu()?;
-        let found = connection.read_for(&reads, how_long)?;
-        let cpu = peer.cpu()? - before;
-        let cpu_us = cpu.as_secs_f64() * 1e6 / found.latencies_ns.len() as f64;
-        anyhow::Ok((found, cpu_us))
-    };
-    let (mut alone, alone_cpu) = one(4096, Order::Random, 1)?;
-    let (deep, deep_cpu) = one(4096, Order::Random, 16)?;
-    let (large, _) = one(64 << 10, Order::Sequential, 1)?;
-    let (large_deep, large_cpu) = one(64 << 10, Order::Sequential, 16)?;
-    let megabytes = f64::from(64 << 10) / 1e6;
-    Ok([
-        alone.p50_us(),
-        alone_cpu,
-        deep.per_second(),
-        deep_cpu,
-        large.per_second() * megabytes,
-        large_deep.per_second() * megabytes,
-        large_cpu,
-    ])
-}
-
 /// A client that hits, alone and while another one misses.
 fn beside_misses(folder: &Path, rounds: usize, how_long: Duration, before: Option<&Path>) -> anyhow::Result<()> {
     let image = folder.join("delayed");
@@ -245,24 +286,29 @@ fn beside_misses(folder: &Path, rounds: usize, how_long: Duration, before: Optio
     let delay = format!("rdelay={DELAY_MS}ms");
     let names = ["nigh", "nbdkit --filter=cache --filter=delay", "nigh before"];
     let names = &names[..if before.is_some() { 3 } else { 2 }];
-    let start = || {
+    let start = |round: usize| {
         let folder = tempfile::tempdir_in(folder)?;
-        let cache = nbdkit(folder.path(), "cache", |command| {
-            command.args(["--filter=cache", "--filter=delay", "file"]).arg(&image).args([&delay, "cache-on-read=true"])
-        })?;
-        let mut peers = vec![serve(nigh()?, folder.path(), "nigh", &target)?, cache];
-        if let Some(before) = before {
-            peers.push(serve(Command::new(before), folder.path(), "before", &target)?);
-        }
-        let pair = |(peer, name): (Peer, &&str)| {
+        let start = |at: usize| {
+            let peer = match at {
+                0 => serve(nigh()?, folder.path(), "nigh", &target)?,
+                1 => nbdkit(folder.path(), "cache", |command| {
+                    command
+                        .args(["--filter=cache", "--filter=delay", "file"])
+                        .arg(&image)
+                        .args([&delay, "cache-on-read=true"])
+                })?,
+                _ => serve(Command::new(before.context("one more server")?), folder.path(), "before", &target)?,
+            };
             let mut hitting = Connection::open(&peer.socket)?;
             hitting.read_all(hot.clone())?;
-            let has_all = !name.starts_with("nigh") || all_cached(&peer.socket, hot.clone())?;
-            ensure!(has_all, "{name} has not all in its cache");
+            let has_all = at == 1 || all_cached(&peer.socket, hot.clone())?;
+            ensure!(has_all, "{} has not all in its cache", names[at]);
             let missing = Connection::open(&peer.socket)?;
-            Ok(Pair { hitting, missing, _server: peer })
+            Ok((at, Pair { hitting, missing, _server: peer }))
         };
-        peers.into_iter().zip(names).map(pair).collect::<anyhow::Result<Vec<_>>>()
+        let mut pairs = started(names.len(), round).into_iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        pairs.sort_unstable_by_key(|(at, _)| *at);
+        anyhow::Ok(pairs)
     };
     println!(
         "4 KiB hits one at a time, p50 in us, alone and while a second client misses {MISSES} at a time on a disk that"
@@ -274,9 +320,9 @@ fn beside_misses(folder: &Path, rounds: usize, how_long: Duration, before: Optio
     for round in 0..rounds {
         if round % ROUNDS_A_START == 0 {
             clients.clear();
-            clients = start()?;
+            clients = start(round)?;
         }
-        for (pair, figures) in clients.iter_mut().zip(&mut figures) {
+        for ((_, pair), figures) in clients.iter_mut().zip(&mut figures) {
             for (figure, figures) in pair.measure(&hot, how_long)?.into_iter().zip(figures) {
                 figures.push(figure);
             }
