@@ -106,8 +106,8 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// After so many rounds, the servers are started anew, in the opposite order: the figures of a server depend on where its
-/// memory is.
+/// After so many rounds, the servers are started anew, in the opposite order: with one start, two runs of the same two builds
+/// differed by 10 %.
 const ROUNDS_A_START: usize = 2;
 
 /// Length of reads of `HOT`, their order, and how many are asked for at a time.

@@ -77,8 +77,8 @@ pub(crate) struct Sick {
 }
 
 impl Sick {
-    /// Mounts it on a folder. Its threads take no processor from a server, as a device would not: when they start, each one
-    /// takes 9 ms to clear its buffer.
+    /// Mounts it on a folder. Its threads take no processor from a server, as a device would not: each one computes for 9 ms
+    /// when it starts.
     pub(crate) fn mount(self: &Arc<Sick>, folder: &Path) -> io::Result<Mounted> {
         let mount = || {
             Turn::Last.take().expect("a lower priority needs no right");
