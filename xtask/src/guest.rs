@@ -252,7 +252,7 @@ fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathB
         units(&tree)?;
     }
     if matches!(part, Part::Advise) {
-        let source = root().join("crates/cli/tests/recorded/loop.c");
+        let source = root().join("crates/cli/tests/it/recorded/loop.c");
         check(Command::new("gcc").args(["-O1", "-o"]).args([tree.join("usr/bin/loop"), source]))?;
     }
     let versions = unpacked.join("lib/modules");

@@ -45,9 +45,7 @@ pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, joint_stamp};
 pub use magic::format_of;
 pub use modelled::Modelled;
 pub use nigh_tls::ClientTlsSettings;
-#[cfg(feature = "objects")]
-pub use objects::{ObjectDisk, ObjectDiskState};
-pub use objects::{ObjectTarget, Provider};
+pub use objects::{ObjectDisk, ObjectDiskState, ObjectTarget, Provider};
 pub use open::Options;
 pub use places::{Places, PlacesBuffer};
 pub use remote::NbdExport;

@@ -1,5 +1,7 @@
 //! Disks in object stores as devices. `nigh-objects` decides what is done; this does it.
 
+#[cfg(not(feature = "objects"))]
+mod absent;
 #[cfg(feature = "objects")]
 mod connect;
 #[cfg(feature = "objects")]
@@ -14,8 +16,10 @@ mod worker;
 
 use std::path::PathBuf;
 
+#[cfg(not(feature = "objects"))]
+pub use absent::ObjectDisk;
 #[cfg(feature = "objects")]
-pub use disk::{ObjectDisk, ObjectDiskState};
+pub use disk::ObjectDisk;
 pub(crate) use target::FORM;
 pub use target::{ObjectTarget, Provider};
 
@@ -23,23 +27,25 @@ use crate::device::Device;
 use crate::error::OpenError;
 use crate::open::Options;
 
+/// What a manifest says about a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectDiskState {
+    /// The size of the disk in bytes.
+    pub bytes: u64,
+    /// How many of its parts have an object.
+    pub objects: usize,
+    /// How many parts there are.
+    pub parts: usize,
+    /// How often it was opened for writing.
+    pub epoch: u32,
+    /// The last manifest that changed the contents.
+    pub changed: u64,
+}
+
 impl ObjectTarget {
     /// Opens the disk.
-    #[cfg(feature = "objects")]
     pub(crate) fn open(&self, options: &Options) -> Result<Box<dyn Device>, OpenError> {
         ObjectDisk::connect(self)?.open(options)
-    }
-
-    /// The error that this program has no client.
-    #[cfg(not(feature = "objects"))]
-    pub(crate) fn open(&self, _: &Options) -> Result<Box<dyn Device>, OpenError> {
-        let text = "this nigh was built without object stores (feature `objects`)";
-        Err(OpenError {
-            kind: crate::error::OpenErrorKind::Unsuitable,
-            action: "open",
-            path: self.to_string().into(),
-            source: std::io::Error::new(std::io::ErrorKind::Unsupported, text),
-        })
     }
 
     /// Files with credentials, and files or folders with certificates, that it reads.

@@ -17,9 +17,7 @@ use nigh_sim::Ops;
 
 use crate::completion;
 use crate::guard::{self, GuardArgs};
-#[cfg(feature = "objects")]
 use crate::object::{self, ObjectArgs};
-#[cfg(feature = "sweep")]
 use crate::sweep::SweepArgs;
 
 use content::CONTENT_HELP;
@@ -28,9 +26,7 @@ pub(crate) use contents::ContentsArgs;
 pub(crate) use encoding::EncodingArgs;
 pub(crate) use hardening::HardeningArgs;
 pub(crate) use level::{LevelArgs, RemoteLevelArgs};
-#[cfg(feature = "record")]
 use programs::ADVISE_HELP;
-#[cfg(feature = "record")]
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
 use serving::SERVE_HELP;
@@ -56,7 +52,6 @@ pub(crate) enum Command {
     /// Replay a trace against replacement policies and cache sizes
     Sim(Box<SimArgs>),
     /// Replay many traces, in threads or on a cluster, and keep the results
-    #[cfg(feature = "sweep")]
     Sweep(SweepArgs),
     /// Judge from a trace whether more memory or another policy is worth it
     Plan(Box<PlanArgs>),
@@ -81,7 +76,6 @@ pub(crate) enum Command {
     #[command(after_help = "docs/measure.md has recipes for programs, databases, disks and virtual machines")]
     Record(Box<RecordArgs>),
     /// Run a program with hints to the kernel's page cache, by what an earlier run read
-    #[cfg(feature = "record")]
     #[command(after_long_help = ADVISE_HELP)]
     Advise(AdviseArgs),
     /// Watch a running 'nigh serve' through its --control socket
@@ -94,7 +88,6 @@ pub(crate) enum Command {
     /// List the modelled devices, or print the profile of one
     Devices(DevicesArgs),
     /// Make disks in object stores, and show what they are
-    #[cfg(feature = "objects")]
     #[command(after_long_help = object::HELP)]
     Object(ObjectArgs),
     /// Print a completion script for a shell

@@ -1,6 +1,5 @@
 //! The `nigh` binary: flags, rendering and exit codes around the libraries.
 
-#[cfg(feature = "record")]
 mod advise;
 mod args;
 mod asked;
@@ -20,7 +19,6 @@ mod guard;
 mod layout;
 mod level;
 mod log;
-#[cfg(feature = "objects")]
 mod object;
 mod output;
 mod page;
@@ -35,9 +33,7 @@ mod serve;
 mod sim;
 mod size;
 mod source;
-#[cfg(feature = "record")]
 mod started;
-#[cfg(feature = "sweep")]
 mod sweep;
 mod table;
 mod tiers;
@@ -66,7 +62,6 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Guard(args) => return run_guard(&args),
-        #[cfg(feature = "sweep")]
         Command::Sweep(args) => return sweep::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => match &args.timed.device {
@@ -79,7 +74,6 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Trace { command } => trace::run(&command),
         Command::Content(args) => content::run(&args),
         Command::Patterns(args) => patterns::run(&args),
-        #[cfg(feature = "record")]
         Command::Advise(args) => advise::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Level(args) => level::run(&args),
@@ -88,7 +82,6 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Devices(args) => devices::run(&args),
-        #[cfg(feature = "objects")]
         Command::Object(args) => object::run(&args),
         Command::Completions { shell } => output::print(&completion::script(shell)?),
         Command::Man { command, all } => man(&command, all.as_deref()),

@@ -111,7 +111,6 @@ pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
 }
 
 /// What a trace shows of the code that issued it.
-#[cfg_attr(not(feature = "record"), expect(dead_code, reason = "profiles are of recorded programs"))]
 pub(crate) struct Studied {
     /// The options that lead to the references; the stream is the identity of the code.
     pub(crate) input: InputArgs,
@@ -120,7 +119,6 @@ pub(crate) struct Studied {
 }
 
 /// Studies a recording, with the identity that predicts best if `input` has none.
-#[cfg(feature = "record")]
 pub(crate) fn study(trace: &Path, input: &InputArgs) -> anyhow::Result<Studied> {
     let Identified { input, references, .. } = identified(trace, input)?;
     let classifier = classify(&references, references.ids.len());
@@ -128,7 +126,6 @@ pub(crate) fn study(trace: &Path, input: &InputArgs) -> anyhow::Result<Studied> 
 }
 
 /// As `study`, with the identity of `input`, or that in the column `stream`.
-#[cfg(feature = "record")]
 pub(crate) fn study_as(trace: &Path, input: &InputArgs) -> anyhow::Result<Studied> {
     let (source, mut requests) = source::unreported(trace, input)?;
     let references = references(&source, requests.as_mut())?;
@@ -136,18 +133,12 @@ pub(crate) fn study_as(trace: &Path, input: &InputArgs) -> anyhow::Result<Studie
     Ok(Studied { input: input.clone(), references, classifier })
 }
 
-#[cfg(feature = "record")]
 fn write_profile(path: &Path, args: &PatternsArgs, studied: &Studied) -> anyhow::Result<()> {
     crate::written::spare(path, Some(&args.trace), args.force)?;
     let profile = crate::advise::profile(&args.trace, studied)?;
     crate::advise::write(path, &profile)?;
     eprintln!("nigh: {}: {} pieces of code", path.display(), grouped(profile.codes.len() as u64));
     output::print(format!("next:\n  nigh advise --profile {} -- {} ...\n", path.display(), profile.program).as_bytes())
-}
-
-#[cfg(not(feature = "record"))]
-fn write_profile(_: &Path, _: &PatternsArgs, _: &Studied) -> anyhow::Result<()> {
-    anyhow::bail!("--profile: this build of nigh records no programs")
 }
 
 /// Chooses the identity that predicts best, if none is asked for.
@@ -356,7 +347,6 @@ pub(crate) fn place(program: &str, stack: &str) -> Option<String> {
 }
 
 /// What only recordings have. Without the feature, no file is one.
-#[cfg(feature = "parquet")]
 mod parquet {
     use std::path::Path;
 
@@ -392,32 +382,5 @@ mod parquet {
         // Files of other formats have no names; errors in this one were reported when it was read.
         let opened = ParquetReader::open(path, None, stream).ok();
         Ok(Names(opened.map(ParquetReader::names).transpose()?.flatten()))
-    }
-}
-
-#[cfg(not(feature = "parquet"))]
-mod parquet {
-    use std::path::Path;
-
-    use crate::args::InputArgs;
-
-    pub(super) struct Names;
-
-    impl Names {
-        pub(super) fn code(&self, _: u64) -> (String, String) {
-            Default::default()
-        }
-
-        pub(super) fn file(&self, volume: u32) -> String {
-            volume.to_string()
-        }
-    }
-
-    pub(super) fn is_recording(_: &Path) -> anyhow::Result<bool> {
-        Ok(false)
-    }
-
-    pub(super) fn names(_: &Path, _: &InputArgs) -> anyhow::Result<Names> {
-        Ok(Names)
     }
 }

@@ -10,7 +10,6 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use nigh_sim::{Loader, Options, Sizes};
-#[cfg(feature = "record")]
 use nigh_trace::format::parquet::ParquetReader;
 
 use crate::args::PlanArgs;
@@ -98,15 +97,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
 }
 
 /// Whether a profile for `nigh advise` can be made of the trace.
-#[cfg(feature = "record")]
 fn is_profiled(trace: &Path) -> bool {
     let about = ParquetReader::open(trace, None, None).ok().and_then(|reader| reader.about());
     about.is_some_and(|about| !about.modules.is_empty())
-}
-
-#[cfg(not(feature = "record"))]
-fn is_profiled(_: &Path) -> bool {
-    false
 }
 
 fn one_size(flag: &str, text: &str) -> anyhow::Result<Sizes> {

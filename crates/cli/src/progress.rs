@@ -28,7 +28,6 @@ pub(crate) fn blocks(prefix: &'static str, length: u64) -> ProgressBar {
 }
 
 /// A bar that counts the jobs of a sweep.
-#[cfg(feature = "sweep")]
 pub(crate) fn jobs(length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));
     bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} traces, {eta} left")).with_prefix("sweeping")

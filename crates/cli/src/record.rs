@@ -1,12 +1,9 @@
 //! `nigh record`: what clients ask a running server, what a disk is asked, or what a program reads and writes, as a trace.
 
-#[cfg(feature = "record")]
 mod disk;
-#[cfg(feature = "record")]
 pub(crate) mod kept;
-#[cfg(feature = "record")]
 pub(crate) mod program;
-#[cfg(all(feature = "record", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod traced;
 
 use std::io::{IsTerminal, Write};
@@ -28,7 +25,6 @@ use crate::{asked, controlled, output};
 const GLANCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
-    #[cfg(feature = "record")]
     match (&args.disk, &args.program[..]) {
         (Some(device), _) => return disk::run(device, args),
         #[cfg(target_arch = "x86_64")]
@@ -39,8 +35,6 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
             ensure!(!args.private, "--private is for recordings of programs");
         }
     }
-    #[cfg(not(feature = "record"))]
-    ensure!(args.disk.is_none() && args.program.is_empty(), "this build of nigh records servers only");
     let recording = recording(&args.file, &args.recording, "--sample")?;
     let (mut client, path) = controlled::connect(&args.server)?;
     let stop = stop_by_signal()?;

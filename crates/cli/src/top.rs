@@ -2,7 +2,6 @@
 
 mod interval;
 mod lender;
-#[cfg(feature = "top")]
 mod screen;
 
 use std::fmt::Write;
@@ -13,7 +12,6 @@ use anyhow::ensure;
 use nigh_server::{Command, ControlClient, ControlError};
 use serde::Serialize;
 
-#[cfg(feature = "top")]
 use crate::args::SortArg;
 use crate::args::TopArgs;
 use crate::controlled::connect;
@@ -32,11 +30,8 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     let is_live =
         !(args.once || args.json || dumb) && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    #[cfg(not(feature = "top"))]
-    ensure!(!is_live, "this build has no live screen (feature `top`): say --once or --json");
     if let Some(level) = answer.level {
         let first = LenderLook::new(level);
-        #[cfg(feature = "top")]
         if is_live {
             return watch_level(&mut client, first, every, args.sort).map_err(|error| error.context(path));
         }
@@ -44,7 +39,6 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     }
     let status = answer.status.ok_or_else(|| named(ControlError::Refused("the answer has no status".into())))?;
     let first = Look { at: Instant::now(), status };
-    #[cfg(feature = "top")]
     if is_live {
         return screen::watch(&mut client, first, every, args.sort).map_err(|error| error.context(path));
     }
@@ -72,7 +66,6 @@ fn print_json(interval: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// The live screen of a level server.
-#[cfg(feature = "top")]
 fn watch_level(client: &mut ControlClient, first: LenderLook, every: Duration, sort: SortArg) -> anyhow::Result<()> {
     let mut last = first;
     screen::watch_text(every, sort, |sort| {

@@ -1,6 +1,5 @@
 //! `nigh trace`: look at, convert and generate traces.
 
-#[cfg(feature = "parquet")]
 mod recording;
 
 use std::collections::{HashMap, HashSet};
@@ -320,23 +319,4 @@ fn describe(info: &Info) -> String {
         text
     });
     text + &info.recording.as_ref().map(recording::Recording::describe).unwrap_or_default()
-}
-
-/// Without the feature, no file is a recording.
-#[cfg(not(feature = "parquet"))]
-mod recording {
-    use super::{InputArgs, Path, Serialize, Source};
-
-    #[derive(Serialize)]
-    pub(super) enum Recording {}
-
-    impl Recording {
-        pub(super) fn describe(&self) -> String {
-            match *self {}
-        }
-    }
-
-    pub(super) fn recording(_: &Path, _: &InputArgs, _: &Source, _: (u64, u64), _: usize) -> anyhow::Result<Recording> {
-        unreachable!("recordings are Parquet files")
-    }
 }

@@ -21,7 +21,6 @@ mod placeholders;
 mod pools;
 mod prefetch;
 mod saying;
-#[cfg(feature = "sidecar")]
 pub mod sidecar;
 mod tasks;
 mod tenant;

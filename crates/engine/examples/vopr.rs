@@ -1,7 +1,7 @@
 //! `cargo run --release -p nigh-engine --example vopr -- --seed N [--seeds COUNT] [--steps STEPS]`: simulates the
 //! engine for each seed from N on; a failure names its seed.
 
-#[path = "../tests/simulation/mod.rs"]
+#[path = "../tests/it/simulation/mod.rs"]
 mod simulation;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -90,8 +90,7 @@ pub(crate) struct Contents {
 }
 
 /// The state of encoded blocks at one moment. Counts are since the start.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ContentStatistics {
     /// What is stored once, and how the rest is encoded.
     pub scheme: String,

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use nigh_backend::OpenError;
 use nigh_control::Refusal;
-#[cfg(feature = "sidecar")]
 use nigh_control::sidecar::SidecarError;
 use nigh_engine::{ConfigError, Fault};
 
@@ -335,11 +334,9 @@ pub enum HintError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The text is not a sidecar.
-    #[cfg(feature = "sidecar")]
     #[error(transparent)]
     Form(#[from] SidecarError),
     /// It refers to a later time or another tenant.
-    #[cfg(feature = "sidecar")]
     #[error("hints take effect at once: leave out 'tenant', 'request' and 'time_ns'")]
     NotNow,
     /// An assertion of the engine failed.

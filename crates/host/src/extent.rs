@@ -1,8 +1,8 @@
 //! The extents of files on a disk, as tenants name them.
 
 /// A contiguous part of a file on the disk. In bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FileExtent {
     /// The file; below 65,536.
     pub file: u32,

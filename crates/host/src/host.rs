@@ -278,7 +278,6 @@ impl Host {
 
     /// Names files as [`name_files`](Host::name_files) does, if there are any, and applies the directives of a sidecar
     /// (docs/control.md), one after the other; none of them if the sidecar is invalid.
-    #[cfg(feature = "sidecar")]
     pub fn hint_all(&self, name: &str, files: &[FileExtent], sidecar: &str) -> Result<(), ChangeError> {
         self.common.hint_all(name, files, sidecar)
     }
@@ -290,7 +289,6 @@ impl Host {
 
     /// The hints of a disk's tenant that are in effect, as far as they concern its files or priority levels, as a
     /// sidecar of directives (docs/control.md).
-    #[cfg(feature = "sidecar")]
     pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
         self.common.hints(name)
     }

@@ -105,8 +105,7 @@ impl Latencies {
 }
 
 /// Latencies in µs. Quantiles are at most a sixteenth too high.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct LatencySummary {
     /// The count.
     pub count: u64,
@@ -118,7 +117,7 @@ pub struct LatencySummary {
     pub p999_us: u64,
     /// The end of each non-empty bucket in µs and its count, ascending.
     pub buckets: Vec<(u64, u64)>,
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     all: Latencies,
 }
 

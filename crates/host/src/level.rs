@@ -61,8 +61,7 @@ pub(crate) struct Opened {
 }
 
 /// The state of a level at one moment. Counts are since its start, in blocks unless their names contain another unit.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct LevelStatistics {
     /// Its file, or the addresses of its servers.
     pub path: String,
@@ -73,7 +72,7 @@ pub struct LevelStatistics {
     /// The number of blocks that it holds.
     pub stored: u64,
     /// Of these, blocks that memory or a level above holds, too; estimated from a sample of its places.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub duplicates: u64,
     /// Blocks that it held at the start, from an earlier run.
     pub warm_blocks: u64,
@@ -82,7 +81,7 @@ pub struct LevelStatistics {
     /// Blocks that were stored in it.
     pub stores: u64,
     /// Of these, blocks that came from the level above.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub carried: u64,
     /// Blocks that were not stored, because too many were on their way.
     pub drops: u64,
@@ -103,24 +102,23 @@ pub struct LevelStatistics {
     /// Operations that its device failed.
     pub faults: u64,
     /// Times that its device took too long for an operation, so that blocks were loaded from below, added up over the shards.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub late: u64,
     /// Blocks that the server of a level on another host no longer had; also counted in `mismatches`.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub missed: u64,
     /// Connections to servers that were lost.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub lost: u64,
     /// Whether it was switched off, because its device failed, or has no connection to a server.
     pub off: bool,
     /// The servers of a level on other hosts.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<LevelServerStatistics>,
 }
 
 /// A server of a level at one moment.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct LevelServerStatistics {
     /// HOST:PORT.
     pub address: String,

@@ -29,7 +29,6 @@ mod readahead;
 mod session;
 mod settings;
 mod shard;
-#[cfg(feature = "sidecar")]
 mod sidecar;
 mod statistics;
 mod sync;

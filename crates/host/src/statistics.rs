@@ -13,8 +13,7 @@ use crate::settings::{BLOCK, DiskSettings};
 use crate::sync::lock;
 
 /// The state of a host at one moment. Counts are since its start.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct HostStatistics {
     /// The policy or allocation.
     pub policy: String,
@@ -41,23 +40,22 @@ pub struct HostStatistics {
     /// Operations waiting for a device.
     pub device_queue: u64,
     /// Encoded blocks.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub content: Option<ContentStatistics>,
     /// The levels, the highest first.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub levels: Vec<LevelStatistics>,
 }
 
 /// The state of a disk at one moment. A block is counted once for each request that references it.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct DiskStatistics {
     /// Its name.
     pub name: String,
     /// Its target, or the first of them.
     pub target: String,
     /// Its further targets, in order.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub next: Vec<String>,
     /// Its size in bytes.
     pub size: u64,
@@ -76,34 +74,34 @@ pub struct DiskStatistics {
     /// Referenced blocks that were being loaded already.
     pub joined: u64,
     /// Blocks that were decoded instead of loaded.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub decoded: u64,
     /// Blocks loaded from levels instead of the device.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub level_hits: u64,
     /// Blocks evicted to make room.
     pub evictions: u64,
     /// Bytes that are not on the device yet.
     pub dirty_bytes: u64,
     /// Whether the device has failed to write blocks for [`Settings::patience`](crate::Settings::patience).
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub failing: bool,
     /// If so, the bytes whose last write failed,
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub failed_bytes: u64,
     /// and the first of these ranges of bytes.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub failed: Vec<Range<u64>>,
     /// Whether data is lost, because the device failed a flush or memory damaged blocks that were not written yet: since
     /// then, flushes and writes with FUA fail.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub data_lost: bool,
     /// Blocks found to be damaged in memory.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub damaged: u64,
     /// The offsets in bytes of those that were not written yet and have not been overwritten since, at most 16. Reads of
     /// them fail.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[serde(default)]
     pub damaged_at: Vec<u64>,
     /// Blocks prefetched.
     pub prefetch_issued: u64,

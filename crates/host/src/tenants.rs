@@ -17,8 +17,7 @@ use crate::settings::{BLOCK, DiskSettings, FILES_MAX};
 use crate::work::Work;
 
 /// The state of a tenant at one moment: its blocks, and the outcome of its hints.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct TenantStatistics {
     /// Its name.
     pub name: String,
@@ -165,7 +164,6 @@ impl Cache {
     }
 
     /// The directives in effect for a disk: those of its tenant about priority levels and about its files.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn directives(&self, disk: &Disk) -> Result<Vec<Directive>, HintError> {
         let mut said = self.tenants(|engine| engine.said(disk.tenant))?;
         let is_own = |number: u32| number / FILES_MAX == disk.volume.0;

@@ -11,8 +11,7 @@ use crate::{Job, References, Run, stack, sweep};
 const LRU_SIZES_IN_ONE_PASS: usize = 8;
 
 /// One policy at one size.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Row {
     /// The policy with its parameters.
     pub policy: String,

@@ -3,8 +3,7 @@
 use crate::References;
 
 /// What was replayed.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TraceSummary {
     /// The trace.
     pub name: String,
@@ -31,8 +30,7 @@ pub struct TraceSummary {
 }
 
 /// Which part of a trace was replayed in place of the whole.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SampleSummary {
     /// The share of the blocks that was aimed at.
     pub rate: f64,

@@ -4,7 +4,7 @@
 //!
 //! One deviation from section 5.3.2.2, and what it leaves open. Mean access times are in ms, with costs of 0, 1 and 11, as `nigh sim
 //! --levels --clients` prints them; "traces" are multi1, cs, gli, cpp and 2_pools as five clients with 200 blocks each, "shared" are
-//! seven clients with the same skew over the same blocks (`httpd` in crates/sim/tests/clients.rs, with costs of 0, 0.4 and 10.4).
+//! seven clients with the same skew over the same blocks (`httpd` in crates/sim/tests/it/clients.rs, with costs of 0, 0.4 and 10.4).
 //!
 //! * **The order of gLRU** is that of last references, so a demoted block enters where its own last reference puts it. "The block order in
 //!   gLRU is determined by the block recencies, which are determined by the timings of requests from clients requiring a block be
@@ -18,7 +18,7 @@
 //!   than the bottom belongs there at least. With one client, both are the same block. With several, and by the text, a client that
 //!   begins when the server is full never gets a share of it for a loop, even if all others are idle: two clients of which
 //!   one goes idle and the other begins to loop took 6.387, and take 1.694; the looping one took 8.258, and takes 0.828. The cost where loops compete:
-//!   1 to 3.4 % (`db2` in crates/sim/tests/clients.rs); traces take 4.380 instead of 4.395, and 5.206 instead of 5.188.
+//!   1 to 3.4 % (`db2` in crates/sim/tests/it/clients.rs); traces take 4.380 instead of 4.395, and 5.206 instead of 5.188.
 //! * **A shared block has one owner**, the client that directed it here last. The owner before gets a notice, as if its block had been
 //!   replaced; otherwise its yardstick could remain at that block forever.
 //! * **"A block is cached on the highest level among all the clients' directions"** concerns the levels that a client reaches. A

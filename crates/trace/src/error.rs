@@ -114,16 +114,7 @@ pub enum Error {
         /// The format of the trace.
         format: Format,
     },
-    /// This build cannot read or write the format.
-    #[error("{}: this build does not support {format}: build nigh with the feature `{format}`", path.display())]
-    NotBuilt {
-        /// The file.
-        path: PathBuf,
-        /// The format, whose name is that of the feature.
-        format: Format,
-    },
     /// A Parquet file cannot be read as requests.
-    #[cfg(feature = "parquet")]
     #[error("{}: {problem}", path.display())]
     Parquet {
         /// The file.

@@ -1,6 +1,5 @@
 //! The bytes of a trace: a file or standard input, decompressed according to its first bytes.
 
-#[cfg(feature = "parquet")]
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -77,7 +76,6 @@ impl Input {
     }
 
     /// Whether `path` is an uncompressed file.
-    #[cfg(feature = "parquet")]
     pub(crate) fn is_plain_file(&self) -> bool {
         self.size.is_some() && self.compression.is_none()
     }
@@ -147,7 +145,6 @@ impl Input {
     }
 
     /// Copies the rest of the content to an unnamed file.
-    #[cfg(feature = "parquet")]
     pub(crate) fn spool(&mut self) -> Result<File> {
         use std::io::Write;
 

@@ -25,7 +25,6 @@ impl Taken {
     }
 
     /// The place of that name.
-    #[cfg(feature = "parquet")]
     pub(crate) fn named(word: &str) -> Option<Taken> {
         Taken::ALL.into_iter().find(|taken| taken.name() == word)
     }

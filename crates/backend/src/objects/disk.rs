@@ -13,6 +13,7 @@ use object_store::UpdateVersion;
 use object_store::path::Path;
 use tokio::runtime::Runtime;
 
+use super::ObjectDiskState;
 use super::connect::{connect, hint};
 use super::desk::Desk;
 use super::store::{Failure, Store};
@@ -37,21 +38,6 @@ const METADATA: &str = "//169.254.169.254/";
 pub struct ObjectDisk {
     target: ObjectTarget,
     store: Arc<dyn ObjectStore>,
-}
-
-/// What a manifest says about a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObjectDiskState {
-    /// The size of the disk in bytes.
-    pub bytes: u64,
-    /// How many of its parts have an object.
-    pub objects: usize,
-    /// How many parts there are.
-    pub parts: usize,
-    /// How often it was opened for writing.
-    pub epoch: u32,
-    /// The last manifest that changed the contents.
-    pub changed: u64,
 }
 
 fn random() -> io::Result<u128> {

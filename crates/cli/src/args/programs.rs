@@ -6,14 +6,12 @@ use clap::Args;
 
 use super::{ControlArgs, InputArgs, RecordingArgs, parse_count};
 
-#[cfg(feature = "record")]
 pub(super) const ADVISE_HELP: &str = "\
 The first run of a program, without a profile, is recorded without advice. Later runs get hints: what is read once leaves the page cache behind the \
 reader, of loops that do not fit the part that does is kept, short files are fetched at once, and random reads get no read-ahead. Code for which \
 devices do not read less with advice gets none from then on, and after three runs without gain the program runs as without nigh. \
 Delete the profile to begin anew.";
 
-#[cfg(feature = "record")]
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArgs {
     /// What is known of the program. If there is no such file, this run is recorded without advice, and the file is written

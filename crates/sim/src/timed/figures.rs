@@ -4,8 +4,7 @@ use super::Outcome;
 use crate::rows::{ratio, rounded};
 
 /// The figures that are one number each.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Figures {
     /// The policy with its parameters, or how tenants share the cache.
     pub policy: String,

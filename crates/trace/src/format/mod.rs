@@ -25,7 +25,6 @@ pub(crate) mod mqsim;
 pub(crate) mod msr;
 pub(crate) mod objects;
 pub(crate) mod oracle_general;
-#[cfg(feature = "parquet")]
 pub mod parquet;
 pub(crate) mod pc;
 pub(crate) mod perf;
@@ -290,9 +289,6 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
             };
             described::reader(input, columns, frame, block_bytes, limit)?
         }
-        #[cfg(not(feature = "parquet"))]
-        Parquet => return Err(Error::NotBuilt { path: input.path().to_owned(), format }),
-        #[cfg(feature = "parquet")]
         Parquet => return parquet::open(input, options.block_bytes, options.stream, limit),
     };
     Ok(Opened { format, block_bytes, taken: format.taken(), requests })

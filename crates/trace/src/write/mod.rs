@@ -14,7 +14,6 @@ mod vscsi;
 use std::io;
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "parquet")]
 use crate::format::parquet::ParquetWriter;
 use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Op, Request, Taken};
 use output::Output;
@@ -99,10 +98,6 @@ impl Writer {
         if format == Format::Parquet && output::Compression::named(path).is_some() {
             return Err(Error::NotCompressible { path: path.to_owned(), format });
         }
-        #[cfg(not(feature = "parquet"))]
-        if format == Format::Parquet {
-            return Err(Error::NotBuilt { path: path.to_owned(), format });
-        }
         let begin = || -> io::Result<Box<dyn Sink + Send>> {
             let output = Output::create(path)?;
             Ok(match format {
@@ -110,9 +105,8 @@ impl Writer {
                 Format::OracleGeneral => Box::new(oracle_general::OracleGeneral::new(output, options.block_bytes)?),
                 Format::Vscsi => Box::new(vscsi::Vscsi::new(output)),
                 Format::Csv => Box::new(csv::Csv::new(output)?),
-                #[cfg(feature = "parquet")]
                 Format::Parquet => Box::new(ParquetWriter::new(output, options.block_bytes, options.taken)?),
-                _ => unreachable!("it is among those that this build writes"),
+                _ => unreachable!("it is among those that are written"),
             })
         };
         let sink = begin().map_err(|source| Error::Io { path: path.to_owned(), source })?;
@@ -221,7 +215,6 @@ impl Numbering {
     }
 }
 
-#[cfg(feature = "parquet")]
 impl Sink for ParquetWriter<Output> {
     fn push(&mut self, request: &Request) -> Result<u64, Failure> {
         ParquetWriter::push(self, std::slice::from_ref(request))?;

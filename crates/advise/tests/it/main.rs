@@ -1,0 +1,4 @@
+//! Advice to the kernel's page cache.
+
+mod kernel;
+mod profile;

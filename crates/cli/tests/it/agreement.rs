@@ -1,0 +1,233 @@
+//! What was replayed is what serves: `nigh sim` and `nigh serve` at their default settings hit the same requests.
+//!
+//! `cargo xtask agreement` does this on whole traces; without it, on the first requests of each.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use nigh_nbd::client::Client;
+use nigh_trace::{Op, ReadOptions, Request};
+use serde_json::Value;
+
+use crate::serving::{Folder, Server};
+
+const BLOCK: u64 = 4096;
+/// Requests of each trace, unless all are asked for.
+const REQUESTS: usize = 3000;
+/// Bytes of reads on their way at a time. A connection's requests are taken in their order, and none of them has to wait
+/// for frames.
+const IN_FLIGHT: u64 = 512 << 10;
+/// Files of a trace lie so far from each other on the disk.
+const GAP: u64 = 1 << 20;
+
+/// Bytes of a modelled device that is large enough for most traces.
+const DEVICE: u64 = 8 << 30;
+
+/// A trace's requests, its volumes one behind the other on one disk.
+struct Trace {
+    name: String,
+    /// As a trace of one volume.
+    csv: PathBuf,
+    requests: Vec<Request>,
+    disk_bytes: u64,
+}
+
+fn all_requests() -> bool {
+    std::env::var_os("NIGH_AGREEMENT").is_some_and(|value| value == "whole")
+}
+
+fn traces(folder: &Folder) -> Vec<Trace> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let mut found = Vec::new();
+    for place in ["lirs", "block", "pc"] {
+        let Ok(entries) = std::fs::read_dir(shared.join(place)) else { continue };
+        let paths = entries.map(|entry| entry.unwrap().path());
+        found.extend(paths.filter(|path| !path.to_string_lossy().contains(".files.")));
+    }
+    found.sort();
+    if found.is_empty() {
+        println!("skipped: replay_equals_service: there is no folder of traces beside the repository");
+    }
+    let mut traces: Vec<Trace> = found.iter().map(|path| read(folder, path)).collect();
+    traces.extend(["writes", "lengths"].map(|name| generated(folder, name)));
+    traces
+}
+
+fn read(folder: &Folder, path: &Path) -> Trace {
+    let most = if all_requests() { usize::MAX } else { REQUESTS };
+    let options = ReadOptions { block_bytes: Some(BLOCK as u32), ..ReadOptions::default() };
+    let mut opened = nigh_trace::open(path, &options).unwrap();
+    let (mut requests, mut batch) = (Vec::new(), Vec::new());
+    while requests.len() < most {
+        opened.requests.next_batch(&mut batch).unwrap();
+        if batch.is_empty() {
+            break;
+        }
+        let transfers = |request: &&Request| matches!(request.op, Op::Read | Op::Write) && request.length > 0;
+        requests.extend(batch.iter().filter(transfers));
+    }
+    requests.truncate(most);
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    place(folder, name, requests)
+}
+
+/// Reads and writes of parts of blocks, and requests of many blocks.
+fn generated(folder: &Folder, name: &str) -> Trace {
+    let mut random = 7_u64;
+    let mut below = |most: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % most
+    };
+    let requests = (0..REQUESTS).map(|_| {
+        let skewed = below(2000) * below(2000) / 2000;
+        let (offset, length, op) = match name {
+            "writes" => (skewed * 1024, 512 * (1 + below(16)), if below(3) == 0 { Op::Write } else { Op::Read }),
+            _ => (skewed * 4096, 4096 * (1 + below(100)), Op::Read),
+        };
+        Request { offset, length: length as u32, op, ..Request::default() }
+    });
+    let requests = requests.collect();
+    place(folder, name.to_owned(), requests)
+}
+
+fn place(folder: &Folder, name: String, mut requests: Vec<Request>) -> Trace {
+    let mut ends: HashMap<u32, u64> = HashMap::new();
+    for request in &requests {
+        let end = ends.entry(request.volume).or_default();
+        *end = (*end).max(request.offset + u64::from(request.length));
+    }
+    let mut volumes: Vec<(u32, u64)> = ends.into_iter().collect();
+    volumes.sort_unstable();
+    let (mut starts, mut disk_bytes) = (HashMap::new(), 0);
+    for (volume, end) in volumes {
+        starts.insert(volume, disk_bytes);
+        disk_bytes += end.next_multiple_of(GAP) + GAP;
+    }
+    let csv = folder.path(&format!("{name}.csv"));
+    let mut out = std::io::BufWriter::new(std::fs::File::create(&csv).unwrap());
+    for request in &mut requests {
+        request.offset += starts[&request.volume];
+        writeln!(out, "{},{},{}", request.op.name(), request.offset, request.length).unwrap();
+    }
+    out.flush().unwrap();
+    Trace { name, csv, requests, disk_bytes }
+}
+
+fn nigh(arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// The size of the cache in blocks, and the hits of each policy; with `more`, for instance a device.
+fn replayed(trace: &Trace, size: &str, more: &[&str]) -> (u64, Vec<(String, u64)>) {
+    let csv = trace.csv.to_str().unwrap();
+    let policies: Vec<&str> =
+        nigh_policy::registry().iter().filter(|info| !info.offline).map(|info| info.name).collect();
+    let columns = "op=0,offset=1,length=2,offset-unit=bytes";
+    let policies = policies.join(",");
+    let mut arguments = vec!["sim", csv, "--columns", columns, "--block-size", "4096", "--size", size, "--json"];
+    arguments.extend(["--policy", &policies]);
+    arguments.extend(more);
+    let all = json(&nigh(&arguments));
+    let rows = all["results"].as_array().unwrap();
+    // In simulated time, a block on its way for another request is there.
+    let hits = |row: &Value| row["hits"].as_u64().unwrap() + row["joined"].as_u64().unwrap_or(0);
+    let hits = rows.iter().map(|row| (row["policy"].as_str().unwrap().to_owned(), hits(row)));
+    (rows[0]["size_blocks"].as_u64().unwrap(), hits.collect())
+}
+
+fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, more: &[&str]) -> u64 {
+    let image = folder.empty_image("image", trace.disk_bytes);
+    let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
+    let disk = format!("disk={image}");
+    let plain = ["--memory", &memory, "--policy", policy, "--control", &control, &disk];
+    let server = folder.serve(&[&plain[..], more].concat());
+    feed(&server, &trace.requests);
+    let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));
+    server.end();
+    let export = &status["exports"][0];
+    let count = |name: &str| export[name].as_u64().unwrap_or_else(|| panic!("no {name} in {status}"));
+    count("hits") + count("joined")
+}
+
+/// Sends the requests in their order. Whatever follows a write waits until it is over, since a block is referenced when
+/// its write is complete.
+fn feed(server: &Server, requests: &[Request]) {
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let mut client = Client::connect(stream, "disk", &[]).unwrap();
+    let mut buffers: Vec<Vec<u8>> = Vec::new();
+    let mut in_flight = 0;
+    for request in requests {
+        let is_write = request.op == Op::Write;
+        let most = if is_write { 0 } else { IN_FLIGHT.saturating_sub(request.length.into()) };
+        while in_flight > most {
+            let completion = client.receive().unwrap();
+            completion.result.unwrap();
+            in_flight -= completion.buffer.len() as u64;
+            buffers.push(completion.buffer);
+        }
+        if is_write {
+            client.write(request.offset, &vec![1; request.length as usize]).unwrap();
+            continue;
+        }
+        in_flight += u64::from(request.length);
+        let mut buffer = buffers.pop().unwrap_or_default();
+        buffer.resize(request.length as usize, 0);
+        client.submit_read(request.offset, buffer).unwrap();
+    }
+    while client.in_flight() > 0 {
+        client.receive().unwrap().result.unwrap();
+    }
+    client.disconnect().unwrap();
+}
+
+/// Every policy of the registry, on every trace, and in simulated time where the device is large enough: hit for hit.
+#[test]
+fn replay_equals_service() {
+    let folder = Folder::new();
+    let mut different = Vec::new();
+    for trace in traces(&folder) {
+        let (blocks, replayed) = self::replayed(&trace, "10%", &[]);
+        if trace.disk_bytes < DEVICE {
+            let (_, timed) = self::replayed(&trace, "10%", &["--device", "hdd-10k"]);
+            for ((policy, hits), (_, timed)) in replayed.iter().zip(timed) {
+                if timed != *hits {
+                    different.push(format!("{policy} on {}: replayed {hits}, in simulated time {timed}", trace.name));
+                }
+            }
+        }
+        for (policy, hits) in &replayed {
+            let served = served(&folder, &trace, policy, blocks, &[]);
+            if served != *hits {
+                different.push(format!("{policy} on {}: replayed {hits}, served {served}", trace.name));
+            }
+        }
+        println!("{}: {} requests, {} policies, {blocks} blocks", trace.name, trace.requests.len(), replayed.len());
+    }
+    assert!(different.is_empty(), "hits differ:\n  {}", different.join("\n  "));
+}
+
+/// A cache in three parts: the replay puts each block into the part that has it in service.
+#[test]
+fn replay_in_parts_equals_service_in_parts() {
+    let folder = Folder::new();
+    let parts = ["--shards", "3"];
+    for trace in ["writes", "lengths"].map(|name| generated(&folder, name)) {
+        let (blocks, whole) = replayed(&trace, "10%", &[]);
+        let (_, replayed) = replayed(&trace, "10%", &parts);
+        assert_ne!(whole, replayed, "parts make no difference on {}", trace.name);
+        for (policy, hits) in
+            replayed.iter().filter(|(policy, _)| ["lru", "lirs", "dulo", "arc"].contains(&&policy[..]))
+        {
+            assert_eq!(served(&folder, &trace, policy, blocks, &parts), *hits, "{policy} on {}", trace.name);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The real binary as its users meet it: one program, so that it is linked once.
+
+mod admin;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod advise;
+mod agreement;
+#[cfg(feature = "objects")]
+mod bucket;
+mod cli;
+mod cli_reference;
+mod command;
+mod content;
+mod contents;
+mod daily;
+mod demo;
+mod descriptors;
+mod devices;
+mod encoded;
+mod filesystem;
+mod flushes;
+mod full;
+mod golden;
+mod guard;
+mod hardened;
+mod hung;
+mod levels;
+#[cfg(feature = "objects")]
+mod objects;
+mod outputs;
+mod patterns;
+mod plan;
+mod power;
+mod quotas;
+mod readahead;
+mod record;
+mod record_disk;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod record_program;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod record_ptrace;
+mod recorded;
+mod remote;
+mod remote_level;
+mod serve;
+mod serving;
+mod sweep;
+mod tables;
+mod throttle;
+mod tiers;
+mod timed;
+mod trace_recording;
+mod tutorials;
+mod words;

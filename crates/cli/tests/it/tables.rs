@@ -1,0 +1,91 @@
+//! Tables of `nigh sim`: reads apart from writes, latency and idle time, and several traces side by side.
+
+use serde_json::Value;
+
+use crate::command::{json, nigh, printed};
+
+const MIXED: [&str; 7] = ["sim", "--generate", "zipf:blocks=2k", "--requests", "20k", "--writes", "40%"];
+
+#[test]
+fn reads_and_writes_are_separate() {
+    let policies = ["--policy", "lru,lirs", "--size", "5%,20%"];
+    let value = json(&[&MIXED[..], &policies].concat());
+    for row in value["results"].as_array().unwrap() {
+        let number = |name: &str| row[name].as_f64().unwrap();
+        let (writes, reads) = (number("writes"), number("references") - number("writes"));
+        assert!((0.38..0.42).contains(&(writes / number("references"))), "{row}");
+        let hits = number("read_hit_ratio") * reads + number("write_hit_ratio") * writes;
+        assert!((hits - number("hits")).abs() < 0.01 && number("write_hits") > 0.0, "{row}");
+    }
+    // LRU's hits at all sizes, counted in one pass, are those of its replay.
+    let sizes = "100b,101b,102b,103b,104b,105b,106b,107b";
+    let pass = json(&[&MIXED[..], &["--policy", "lru", "--size", sizes]].concat());
+    let alone = json(&[&MIXED[..], &["--policy", "lru", "--size", "104b"]].concat());
+    assert_eq!(pass["results"][4]["write_hits"], alone["results"][0]["write_hits"]);
+    assert!(pass["results"][4]["evictions"].is_null() && alone["results"][0]["evictions"].is_u64());
+    let table = printed(&[&MIXED[..], &policies].concat());
+    assert!(table.contains("reads alone (6") && table.contains("; * is the best at its size"), "{table}");
+    let csv = printed(&[&MIXED[..], &policies, &["--csv"]].concat());
+    assert!(csv.lines().next().unwrap().contains(",writes,write_hits,read_hit_ratio,write_hit_ratio,"), "{csv}");
+    let reads = printed(&[&MIXED[..5], &["--policy", "lru", "--size", "5%"]].concat());
+    assert!(!reads.contains("reads alone") && !reads.contains('*'), "one policy is not the best of any: {reads}");
+}
+
+#[test]
+fn timed_tables_have_latency_and_idle_time() {
+    let timed = ["--device", "ssd-sata", "--policy", "lru,lirs", "--size", "5%", "--threads", "1"];
+    let run = |think: &str| json(&[&MIXED[..], &timed, &["--think", think]].concat());
+    let (busy, idle) = (run("0ms"), run("10ms"));
+    assert_eq!((&busy["loop"], &busy["results"][0]["idle_share"]), (&"closed".into(), &0.0.into()));
+    let row = &idle["results"][0];
+    let number = |name: &str| row[name].as_f64().unwrap();
+    assert!(number("idle_share") > 0.9, "{row}");
+    assert!(number("latency_p50_us") <= number("latency_p99_us") && number("latency_p99_us") > 50.0, "{row}");
+    assert!(number("read_hit_ratio") > 0.0 && number("writes") > 0.0, "{row}");
+    let table = printed(&[&MIXED[..], &timed].concat());
+    for part in ["closed loop: each program", "after a think time of 100% of that in the trace", "p50", "p99", "idle %"]
+    {
+        assert!(table.contains(part), "no {part:?} in\n{table}");
+    }
+    assert!(table.contains("* is the shortest"), "{table}");
+}
+
+#[test]
+fn several_traces_are_compared_or_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, blocks: &mut dyn Iterator<Item = u64>| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, blocks.map(|block| format!("{block}\n")).collect::<String>()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // A loop a little larger than the cache, on which LRU never hits; and blocks that are read again at once.
+    let looped = write("loop.lirs", &mut (0..4000).map(|at| at % 100));
+    let twice = write("twice.lirs", &mut (0..4000).map(|at| at / 2 % 400));
+    let flags = ["--format", "lirs", "--policy", "lru,lirs,opt", "--size", "50b,90b"];
+    let compare = |more: &[&str]| printed(&[&["sim", &looped, &twice], &flags[..], more].concat());
+    let value: Value = serde_json::from_str(&compare(&["--json"])).unwrap();
+    let alone = json(&[&["sim", &looped], &flags[..]].concat());
+    assert_eq!(value["traces"][0]["results"][2]["hits"], alone["results"][2]["hits"]);
+    let standing = |at: usize, name: &str| value["standings"][at][name].clone();
+    assert_eq!((standing(0, "policy"), standing(0, "wins"), standing(0, "losses")), ("lru".into(), 0.into(), 0.into()));
+    assert_eq!(
+        (standing(1, "policy"), standing(1, "cells"), standing(1, "losses")),
+        ("lirs".into(), 4.into(), 0.into())
+    );
+    assert!(standing(1, "wins").as_u64() >= Some(2) && standing(2, "wins") == 0, "{value}");
+    let table = compare(&[]);
+    for part in ["loop.lirs", "twice.lirs", "wins", "losses to lru", "lirs is the best, alone or with others, in"] {
+        assert!(table.contains(part), "no {part:?} in\n{table}");
+    }
+    let csv = compare(&["--csv"]);
+    assert_eq!(csv.lines().count(), 1 + 2 * 2 * 3);
+    assert!(csv.starts_with("trace,policy,") && csv.contains("\ntwice.lirs,opt,"), "{csv}");
+    let joined: Value = serde_json::from_str(&compare(&["--join", "--json"])).unwrap();
+    assert_eq!((&joined["trace"]["references"], &joined["trace"]["distinct_blocks"]), (&8000.into(), &400.into()));
+    assert_eq!(joined["trace"]["name"], "loop.lirs + twice.lirs");
+    let page = folder.path().join("page.html");
+    let output = nigh(&[&["sim", &looped, &twice], &flags[..], &["--html", page.to_str().unwrap()]].concat());
+    assert!(
+        !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--join makes one of several")
+    );
+}

@@ -1,0 +1,5 @@
+//! Modelled devices against published figures.
+
+mod behaviour;
+mod fit;
+mod models;

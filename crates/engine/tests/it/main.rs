@@ -1,0 +1,5 @@
+//! The engine: cases, and random runs with faults and crashes.
+
+mod cases;
+mod simulation;
+mod vopr;

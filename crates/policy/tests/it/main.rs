@@ -1,0 +1,16 @@
+//! The policies against their contract, naive models of their papers, and published figures.
+
+mod aoio;
+mod contract;
+mod dulo;
+mod figures_dulo;
+mod figures_history;
+mod figures_lirs;
+mod figures_simple;
+mod ghosts;
+mod model;
+mod pauses;
+mod rivals;
+mod succession;
+mod values;
+mod witness;

@@ -1,0 +1,7 @@
+//! Connections, limits and tenants of the NBD server.
+
+mod hostile;
+mod resources;
+mod serving;
+mod tenants;
+mod timer;
