@@ -57,7 +57,7 @@ impl Controlled {
     fn restore(&mut self) {
         self.server.reload(&self.settings).expect("these exports can be served");
         for export in &self.settings.exports {
-            self.server.name_files(&export.name, &[WHOLE]).expect("it has this place");
+            self.server.name_files(&export.disk.name, &[WHOLE]).expect("it has this place");
         }
     }
 }

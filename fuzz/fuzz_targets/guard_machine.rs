@@ -61,9 +61,8 @@ fn watch(root: &Path, is_v1: bool, profile: Profile, parts: &[&[u8]]) -> Result<
     let marks = ["cgroup.procs", "memory/cgroup.procs", "memory/memory.limit_in_bytes"];
     marks.iter().for_each(|file| write(root, file, b""));
     write(root, "cgroup.controllers", if is_v1 { b"" } else { b"memory" });
-    let mut files = FILES.iter().zip(parts).map(|((v1, v2), part)| {
-        (if is_v1 || v2.is_empty() { v1 } else { v2 }, *part)
-    });
+    let mut files =
+        FILES.iter().zip(parts).map(|((v1, v2), part)| (if is_v1 || v2.is_empty() { v1 } else { v2 }, *part));
     files.by_ref().take(FIRST).for_each(|(file, part)| write(root, file, part));
     let settings = Settings {
         profile,
@@ -77,7 +76,8 @@ fn watch(root: &Path, is_v1: bool, profile: Profile, parts: &[&[u8]]) -> Result<
     let before = values(root);
     let tree = Tree::open(root, "").map_err(|error| error.to_string())?;
     let journal = Journal::open(&root.join("state/journal"), Writer::Files).map_err(|error| error.to_string())?;
-    let mut guard = Guard::new(settings, tree, Procfs::new(&root.join("proc")), Some(journal)).map_err(|error| error.to_string())?;
+    let mut guard = Guard::new(settings, tree, Procfs::new(&root.join("proc")), Some(journal))
+        .map_err(|error| error.to_string())?;
     let mut done = Ok(());
     for second in 1000..1004 {
         done = done.and(guard.tick(Duration::from_secs(second)).map(drop));

@@ -35,7 +35,9 @@ fuzz_target!(|data: &[u8]| {
     if framed.is_err() || mode & 4 != 0 && handshake.set_contexts("disk", &["base:allocation"]).is_err() {
         return;
     }
-    let Ok(mut client) = (if mode & 8 != 0 { handshake.export_name("disk") } else { handshake.go("disk") }) else { return };
+    let Ok(mut client) = (if mode & 8 != 0 { handshake.export_name("disk") } else { handshake.go("disk") }) else {
+        return;
+    };
     client.submit_read(10, vec![0; 100]).unwrap();
     client.submit(Command::BlockStatus { one: false }, 0, 4096).unwrap();
     client.submit_write(0, b"data", true).unwrap();

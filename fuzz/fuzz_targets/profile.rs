@@ -15,7 +15,8 @@ fuzz_target!(|text: &str| {
     let mut device = Device::new(&profile, 1);
     let last = device.bytes() - 4096;
     let mut now = 0;
-    for (kind, offset_bytes) in [(Kind::Read, 0), (Kind::Read, 4096), (Kind::Write, last), (Kind::Read, last / 2), (Kind::Flush, 0)]
+    for (kind, offset_bytes) in
+        [(Kind::Read, 0), (Kind::Read, 4096), (Kind::Write, last), (Kind::Read, last / 2), (Kind::Flush, 0)]
     {
         let end = device.start(now, Request { kind, offset_bytes, bytes: 4096 }).expect("on the device");
         assert!(end >= now);

@@ -3,18 +3,25 @@
 mod circles;
 mod fuzz;
 mod guest;
+mod held;
 mod images;
 mod instructions;
 mod package;
 mod python;
+mod report;
 mod run;
+mod steps;
 mod suite;
 mod supply;
+mod tests;
 mod tidy;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+
+use steps::Tier;
 
 /// What is done to the tree.
 #[derive(Debug, Parser)]
@@ -26,8 +33,25 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Everything that must hold before a change is pushed: fmt, tidy, clippy, features, docs, tests, models, instructions, install, package, oldest Rust
-    Ci,
+    /// Everything that must hold before a change is pushed, with the seconds of each step (CONTRIBUTING.md lists them)
+    Ci {
+        /// First do what `install` does
+        #[arg(long)]
+        install: bool,
+        /// Fail if it takes longer, such as 20m
+        #[arg(long, value_parser = limit)]
+        within: Option<Duration>,
+    },
+    /// fmt, tidy, and clippy and the tests of the crates that differ from main
+    Quick {
+        /// Or from this commit
+        #[arg(long)]
+        since: Option<String>,
+    },
+    /// Everything that must hold before a release: all of `ci`, and what takes hours
+    Release,
+    /// What `ci` and `release` run, and every test by name
+    List,
     /// All tests, and what they skipped by name
     Test {
         /// First do what `install` does
@@ -135,10 +159,18 @@ enum Command {
     Docs,
 }
 
+/// A limit such as 90s, 20m or 2h.
+fn limit(text: &str) -> Result<Duration, String> {
+    nigh_text::seconds(text).map(Duration::from_secs_f64).ok_or_else(|| format!("'{text}' is no time, such as 20m"))
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Ci => suite::ci(),
-        Command::Test { install } => suite::test(install),
+        Command::Ci { install, within } => steps::run(Tier::Changed, install, within),
+        Command::Quick { since } => steps::quick(since.as_deref()),
+        Command::Release => steps::run(Tier::Release, false, None),
+        Command::List => steps::list(),
+        Command::Test { install } => install.then(suite::install).unwrap_or(Ok(())).and_then(|()| tests::all()),
         Command::Install => suite::install(),
         Command::Tidy => tidy::tidy(),
         Command::Golden => suite::golden(),
@@ -147,9 +179,7 @@ fn main() -> ExitCode {
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
         Command::Power { cuts, seed, server } => suite::power(cuts, seed, &server),
-        Command::Soak { hours, seed } => {
-            suite::bench(&["soak".into(), format!("--hours={hours}"), format!("--seed={seed}")])
-        }
+        Command::Soak { hours, seed } => suite::soak(hours, seed),
         Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::Miri { seeds } => suite::miri(seeds),

@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 
 use crate::run::{builds, cargo, check, root};
+use crate::suite::tool;
 
 /// What builds the package from `crates/cli/Cargo.toml`.
-pub(crate) const CARGO_DEB: &str = "cargo-deb@3.8.0";
+const CARGO_DEB: &str = "cargo-deb@3.8.0";
 
 /// Files that the package has to have.
 const FILES: &[&str] = &[
@@ -35,7 +36,6 @@ const EXPOSURE_MAX: u32 = 20;
 
 /// Builds the package with programs as they are released, and checks it.
 pub(crate) fn package() -> anyhow::Result<()> {
-    ensure!(is_installed(), "cargo-deb is missing: cargo xtask install installs it");
     let package = build("release")?;
     inspect(&package)?;
     println!("{}", package.display());
@@ -44,10 +44,6 @@ pub(crate) fn package() -> anyhow::Result<()> {
 
 /// The same with the programs of the tests, which are there already.
 pub(crate) fn check_package() -> anyhow::Result<()> {
-    if !is_installed() {
-        eprintln!("skipped: package: cargo-deb is not installed");
-        return Ok(());
-    }
     inspect(&build("dev")?)
 }
 
@@ -55,14 +51,12 @@ fn cargo_deb() -> PathBuf {
     builds().join("tools/bin/cargo-deb")
 }
 
-fn is_installed() -> bool {
-    let runs = |program: &Path, argument| Command::new(program).arg(argument).stdout(Stdio::null()).status().is_ok();
-    cargo_deb().is_file() && runs(Path::new("dpkg-deb"), "--version")
-}
-
 /// Builds the programs, what they print about themselves, and the package; returns its path.
 fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    check(&mut cargo(&["build", "--locked", "--quiet", "-p", "nigh", "--profile", profile]))?;
+    if !cargo_deb().is_file() {
+        tool(CARGO_DEB)?;
+    }
+    check(&mut cargo(&["build", "--locked", "--quiet", "-p", "nigh", "--features", "objects", "--profile", profile]))?;
     let folder = builds().join(if profile == "dev" { "debug" } else { profile });
     let nigh = folder.join("nigh");
     let made = folder.join("package");

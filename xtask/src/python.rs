@@ -1,63 +1,85 @@
 //! The Python package: installed in an environment of its own, with its tests and types.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 
-use crate::run::{builds, check, count, root};
+use crate::report::Report;
+use crate::run::{builds, check, root};
 
-/// What its tests did.
-#[derive(Default)]
-pub(crate) struct Tested {
-    pub(crate) passed: u32,
-    pub(crate) failed: u32,
-    /// Those that could not run, with the reason.
-    pub(crate) skipped: Vec<String>,
-}
-
-/// Installs the package from the tree, and runs its tests and mypy. With `release`, it is compiled as users get it.
-pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
+/// Runs its tests and mypy on the library that the other tests were built with; with `release`, on the package as users
+/// get it.
+pub(crate) fn test(release: bool, report: &mut Report) -> anyhow::Result<()> {
     let environment = match environment() {
         Ok(environment) => environment,
-        Err(error) => return Ok(Tested { skipped: vec![format!("python: {error:#}")], ..Tested::default() }),
+        Err(error) => {
+            report.skip(format!("python: {error:#}"));
+            return Ok(());
+        }
     };
-    install(&environment, release)?;
     // From a folder without the package's sources, so that what was installed is what is imported.
-    let tests = root().join("crates/python/tests");
+    let folder = builds().join("python-package");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    if release {
+        install(&environment)?;
+    } else {
+        assemble(&folder)?;
+    }
     let mut mypy = Command::new(environment.join("bin/mypy"));
-    mypy.arg("--config-file").arg(root().join("pyproject.toml"));
-    mypy.args(["--no-error-summary", "--python-version", "3.10", "--package", "nigh"]).current_dir(builds());
+    mypy.arg("--config-file").arg(root().join("pyproject.toml")).env("MYPYPATH", &folder);
+    mypy.args(["--no-error-summary", "--python-version", "3.10", "--package", "nigh"]).current_dir(&folder);
     check(&mut mypy)?;
+    let mut pytest = pytest(&environment, &folder);
+    let results = folder.join("junit.xml");
+    pytest.args(["--quiet", "-rfE", "--junit-xml"]).arg(&results);
+    let status = pytest.status().context("starting pytest")?;
+    if results.exists() {
+        report.add(&results)?;
+    }
+    report.ended("pytest", status);
+    Ok(())
+}
+
+/// Prints its tests by name.
+pub(crate) fn list() -> anyhow::Result<()> {
+    let folder = builds().join("python-package");
+    std::fs::create_dir_all(&folder)?;
+    assemble(&folder)?;
+    check(pytest(&environment()?, &folder).args(["--collect-only", "--quiet"]))
+}
+
+fn pytest(environment: &Path, folder: &Path) -> Command {
+    let tests = root().join("crates/python/tests");
     let mut pytest = Command::new(environment.join("bin/pytest"));
-    pytest.args(["--quiet", "-rsfE", "--rootdir"]).arg(&tests).arg("-p").arg("no:cacheprovider").arg(&tests);
-    pytest.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(builds()).stdout(Stdio::piped());
+    pytest.arg("--rootdir").arg(&tests).args(["-p", "no:cacheprovider"]).arg(&tests);
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", folder).current_dir(folder);
     let program = builds().join("debug/nigh");
     if program.exists() {
         pytest.env("NIGH_PROGRAM", program);
     }
-    let traces = root().join("../shared/traces");
-    if let Ok(traces) = traces.canonicalize() {
+    if let Ok(traces) = root().join("../shared/traces").canonicalize() {
         pytest.env("NIGH_TRACES", traces);
     }
-    let mut running = pytest.spawn().context("starting pytest")?;
-    let mut tested = Tested::default();
-    for line in BufReader::new(running.stdout.take().expect("it is piped")).lines() {
-        let line = line?;
-        if let Some(skipped) = line.strip_prefix("SKIPPED ") {
-            tested.skipped.push(format!("python: {skipped}"));
+    pytest
+}
+
+/// The package with the library that was built with the workspace.
+fn assemble(folder: &Path) -> anyhow::Result<()> {
+    let package = folder.join("nigh");
+    std::fs::create_dir_all(&package)?;
+    for file in std::fs::read_dir(root().join("crates/python/python/nigh"))? {
+        let file = file?;
+        if file.file_type()?.is_file() {
+            std::fs::copy(file.path(), package.join(file.file_name()))?;
         }
-        // The last line is such as "2 failed, 40 passed, 1 skipped in 3.21s".
-        if line.contains(" passed") || line.contains(" failed") {
-            tested.passed = count(&line, " passed");
-            tested.failed = count(&line, " failed");
-        }
-        println!("{line}");
     }
-    let status = running.wait()?;
-    ensure!(status.success() || tested.failed > 0, "pytest: {status}");
-    Ok(tested)
+    let library = builds().join("debug/lib_nigh.so");
+    std::fs::copy(&library, package.join("_nigh.abi3.so")).with_context(|| library.display().to_string())?;
+    Ok(())
 }
 
 /// A wheel from the source distribution, and what a newcomer does with it under every interpreter that there is.
@@ -116,7 +138,7 @@ pub(crate) fn bench(name: &str, options: &[String]) -> anyhow::Result<()> {
     }
     let environment = environment()?;
     check(pip(&environment).arg("--requirement").arg(folder.join("requirements.txt")))?;
-    install(&environment, true)?;
+    install(&environment)?;
     check(Command::new(environment.join("bin/python")).arg(script).args(options))
 }
 
@@ -137,14 +159,9 @@ fn environment() -> anyhow::Result<PathBuf> {
 }
 
 /// What users do: `pip install .`
-fn install(environment: &Path, release: bool) -> anyhow::Result<()> {
+fn install(environment: &Path) -> anyhow::Result<()> {
     let mut pip = pip(environment);
-    pip.args(["--force-reinstall", "--no-deps"]);
-    if !release {
-        // As the other tests, so that what they compiled is used.
-        pip.args(["--config-settings", "build-args=--profile dev --locked"]);
-    }
-    check(pip.arg(".").current_dir(root()).env("CARGO_TARGET_DIR", builds()))
+    check(pip.args(["--force-reinstall", "--no-deps", "."]).current_dir(root()).env("CARGO_TARGET_DIR", builds()))
 }
 
 fn pip(environment: &Path) -> Command {

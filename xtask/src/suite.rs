@@ -1,15 +1,14 @@
-//! The tests and checks, as CI runs them.
+//! Checks that are a command each.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::package::{self, CARGO_DEB};
-use crate::run::{builds, cargo, check, count, root};
-use crate::{instructions, python, tidy};
+use crate::python;
+use crate::report::Report;
+use crate::run::{builds, cargo, check, root};
 
 /// Debian packages that black box tests and checks of pages use.
 const PACKAGES: &[&str] = &[
@@ -35,34 +34,8 @@ const PACKAGES: &[&str] = &[
 /// The file system exerciser, and where tests look for it: in `tools` of the folder of builds.
 const FSX: &str = "fsx@0.3.2";
 
-pub(crate) fn ci() -> anyhow::Result<()> {
-    step("fmt", || check(&mut cargo(&["fmt", "--all", "--check"])))?;
-    step("tidy", tidy::tidy)?;
-    step("clippy", || {
-        check(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]))
-    })?;
-    step("features", || {
-        // Alone, so that no other crate of the workspace adds features.
-        for package in ["nigh", "nigh-advise", "nigh-trace", "nigh-control", "nigh-host"] {
-            let mut clippy = cargo(&["clippy", "--package", package, "--no-default-features", "--locked", "--quiet"]);
-            check(clippy.args(["--", "-D", "warnings"]))?;
-        }
-        Ok(())
-    })?;
-    step("docs", || {
-        let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
-        check(docs.env("RUSTDOCFLAGS", "-D warnings"))
-    })?;
-    step("tests", || test(false))?;
-    step("models", loom)?;
-    step("instructions", instructions::instructions)?;
-    step("install", installed)?;
-    step("package", package::check_package)?;
-    step("oldest Rust", oldest_rust)
-}
-
 /// The workspace compiles with the `rust-version` that it states.
-fn oldest_rust() -> anyhow::Result<()> {
+pub(crate) fn oldest_rust() -> anyhow::Result<()> {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
     let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
     let version = version.context("Cargo.toml has no rust-version")?.trim_matches('"');
@@ -81,7 +54,7 @@ fn oldest_rust() -> anyhow::Result<()> {
 }
 
 /// The first command of every tutorial.
-fn installed() -> anyhow::Result<()> {
+pub(crate) fn installed() -> anyhow::Result<()> {
     let folder = builds().join("installed");
     let mut install = cargo(&["install", "--locked", "--path", "crates/cli", "--debug", "--quiet"]);
     check(install.arg("--root").arg(&folder).arg("--target-dir").arg(builds()))?;
@@ -90,64 +63,60 @@ fn installed() -> anyhow::Result<()> {
     })
 }
 
-fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let start = Instant::now();
-    eprintln!("xtask: {name} ...");
-    work().with_context(|| name.to_owned())?;
-    eprintln!("xtask: {name} holds ({:.0} s)", start.elapsed().as_secs_f64());
-    Ok(())
-}
-
 /// Installs the programs that black box tests drive: packages of the system, and one beside what is built here.
 pub(crate) fn install() -> anyhow::Result<()> {
     check(Command::new("apt-get").arg("update").arg("-qq"))?;
     let mut install = Command::new("apt-get");
     check(install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES).stdout(Stdio::null()))?;
-    let tools = builds().join("tools");
-    [FSX, CARGO_DEB]
-        .iter()
-        .try_for_each(|tool| check(cargo(&["install", tool, "--locked", "--debug", "--quiet", "--root"]).arg(&tools)))
+    tool(FSX)
 }
 
-/// Runs all tests and lists at the end which were skipped: a test that cannot run prints `skipped: NAME: REASON`.
-pub(crate) fn test(install: bool) -> anyhow::Result<()> {
-    if install {
-        self::install()?;
+/// Installs a program of the registry beside what is built here.
+pub(crate) fn tool(name: &str) -> anyhow::Result<()> {
+    let tools = builds().join("tools");
+    check(cargo(&["install", name, "--locked", "--debug", "--quiet", "--root"]).arg(&tools))
+}
+
+/// Each crate alone, as programs use it: no other crate of the workspace adds features.
+pub(crate) fn alone() -> anyhow::Result<()> {
+    for (name, _) in crates()? {
+        check(cargo(&["clippy", "--locked", "--quiet", "--package", &name]).args(["--", "-D", "warnings"]))?;
     }
-    let mut tests = cargo(&["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]);
-    let mut running = tests.stdout(Stdio::piped()).spawn().context("starting cargo test")?;
-    let output = running.stdout.take().expect("it is piped");
-    let mut skipped = BTreeSet::new();
-    let (mut passed, mut failed) = (0, 0);
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        if let Some(test) = line.trim().strip_prefix("skipped: ") {
-            skipped.insert(test.to_owned());
-        }
-        if let Some(counts) = line.strip_prefix("test result: ") {
-            passed += count(counts, " passed");
-            failed += count(counts, " failed");
-        }
-        // What passing tests print is of interest only when it says that they were skipped.
-        if !line.starts_with("test ") || !line.ends_with("... ok") {
-            println!("{line}");
-        }
-    }
-    let status = running.wait()?;
-    let of_python = python::test(false).context("the Python package");
-    if let Ok(of_python) = &of_python {
-        passed += of_python.passed;
-        failed += of_python.failed;
-        skipped.extend(of_python.skipped.iter().cloned());
-    }
-    for test in &skipped {
-        println!("skipped: {test}");
-    }
-    println!("{passed} passed, {failed} failed, {} skipped", skipped.len());
-    ensure!(status.success(), "cargo test: {status}");
-    let of_python = of_python?;
-    ensure!(of_python.failed == 0, "pytest: {} failed", of_python.failed);
     Ok(())
+}
+
+/// The crates of the workspace and their folders, deepest first.
+fn crates() -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let output = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]).output()?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata: packages")?;
+    let about = |package: &serde_json::Value| {
+        let manifest = Path::new(package["manifest_path"].as_str()?);
+        Some((package["name"].as_str()?.to_owned(), manifest.parent()?.to_owned()))
+    };
+    let mut crates: Vec<_> = packages.iter().filter_map(about).collect();
+    crates.sort_by_key(|(_, folder)| std::cmp::Reverse(folder.components().count()));
+    Ok(crates)
+}
+
+/// The crates with files that differ from `since`, or from where this branch left `origin/main`, and those that are not
+/// committed.
+pub(crate) fn changed(since: Option<&str>) -> anyhow::Result<Vec<String>> {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).current_dir(root()).output().context("starting git")?;
+        ensure!(output.status.success(), "git {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let base = match since {
+        Some(since) => git(&["rev-parse", "--verify", since])?,
+        None => git(&["merge-base", "HEAD", "origin/main"]).or_else(|_| git(&["rev-parse", "HEAD"]))?,
+    };
+    let files = git(&["diff", "--name-only", base.trim()])? + &git(&["ls-files", "--others", "--exclude-standard"])?;
+    let crates = crates()?;
+    let of = |file: &str| crates.iter().find(|(_, folder)| root().join(file).starts_with(folder));
+    let changed: BTreeSet<String> = files.lines().filter_map(of).map(|(name, _)| name.clone()).collect();
+    Ok(changed.into_iter().collect())
 }
 
 pub(crate) fn python(bench: &[String]) -> anyhow::Result<()> {
@@ -156,25 +125,30 @@ pub(crate) fn python(bench: &[String]) -> anyhow::Result<()> {
     }
     // The tests run it, and an old one would answer for it.
     check(&mut cargo(&["build", "--locked", "--quiet", "-p", "nigh"]))?;
-    let tested = python::test(true)?;
-    tested.skipped.iter().for_each(|test| println!("skipped: {test}"));
-    ensure!(tested.failed == 0, "pytest: {} failed", tested.failed);
+    let mut report = Report::default();
+    python::test(true, &mut report)?;
+    report.print();
+    report.result()?;
     python::distribution()
 }
 
 pub(crate) fn golden() -> anyhow::Result<()> {
-    check(&mut cargo(&["test", "--release", "--locked", "-p", "nigh", "--test", "golden", "--", "--nocapture"]))
+    check(&mut cargo(&["test", "--release", "--locked", "-p", "nigh", "--test", "it", "golden::", "--", "--nocapture"]))
 }
 
 pub(crate) fn agreement() -> anyhow::Result<()> {
     let mut compare =
-        cargo(&["test", "--release", "--locked", "-p", "nigh", "--test", "agreement", "--", "--nocapture"]);
+        cargo(&["test", "--release", "--locked", "-p", "nigh", "--test", "it", "agreement::", "--", "--nocapture"]);
     check(compare.env("NIGH_AGREEMENT", "whole"))
 }
 
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     check(&mut cargo(&["build", "--release", "--locked", "-p", "nigh"]))?;
     check(cargo(&["run", "--release", "--locked", "--quiet", "-p", "nigh-bench", "--"]).args(args))
+}
+
+pub(crate) fn soak(hours: f64, seed: u64) -> anyhow::Result<()> {
+    bench(&["soak".into(), format!("--hours={hours}"), format!("--seed={seed}")])
 }
 
 pub(crate) fn vopr(seed: u64, seeds: u64) -> anyhow::Result<()> {
@@ -201,16 +175,17 @@ pub(crate) fn loom() -> anyhow::Result<()> {
 }
 
 pub(crate) fn levels(kills: u32) -> anyhow::Result<()> {
-    let mut test = cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "levels", "--", "--nocapture"]);
+    let mut test =
+        cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "it", "levels::", "--", "--nocapture"]);
     check(test.env("NIGH_KILLS", kills.to_string()))
 }
 
 pub(crate) fn power(cuts: u32, seed: u64, server: &str) -> anyhow::Result<()> {
-    let mut test = cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "power"]);
-    test.args(["no_promise_is_broken_by_a_power_cut", "--", "--nocapture"]);
+    let mut test = cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "it"]);
+    test.args(["power::no_promise_is_broken_by_a_power_cut", "--", "--nocapture"]);
     check(test.env("NIGH_CUTS", cuts.to_string()).env("NIGH_SEED", seed.to_string()).env("NIGH_SERVER", server))
 }
 
 pub(crate) fn docs() -> anyhow::Result<()> {
-    check(cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "cli_reference"]).env("UPDATE", "1"))
+    check(cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "it", "cli_reference::"]).env("UPDATE", "1"))
 }

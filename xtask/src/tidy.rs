@@ -130,7 +130,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-tls", &[]),
     ("nigh-trace", &["nigh-text"]),
     ("nigh-tracefs", &["nigh-trace"]),
-    ("xtask", &[]),
+    ("xtask", &["nigh-text"]),
 ];
 
 /// Longer files have more than one reason to change.

@@ -11,6 +11,11 @@ pub mod tools;
 mod twins;
 pub mod workload;
 
+/// How many of something random a test does: `few`, but `many` before a release (`cargo xtask release`).
+pub fn runs(few: u64, many: u64) -> u64 {
+    if std::env::var_os("NIGH_TESTS").is_some_and(|tests| tests == "release") { many } else { few }
+}
+
 /// The result of one reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {

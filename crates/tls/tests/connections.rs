@@ -95,10 +95,11 @@ fn the_server_knows_the_client_by_its_certificate() {
 fn a_socket_that_does_not_wait() {
     const BYTES: usize = 8 << 20;
     let pki = Pki::new();
-    let (socket, server) = accept(pki.server(), |session, socket| {
+    let (has_waited, begin) = std::sync::mpsc::channel();
+    let (socket, server) = accept(pki.server(), move |session, socket| {
         let mut stream = rustls::StreamOwned::new(session, socket);
         // The client has nothing to read at first.
-        std::thread::sleep(Duration::from_millis(50));
+        begin.recv().unwrap();
         stream.write_all(&vec![7; BYTES]).unwrap();
         let mut received = vec![0; BYTES];
         stream.read_exact(&mut received).unwrap();
@@ -127,6 +128,7 @@ fn a_socket_that_does_not_wait() {
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
                 waited += 1;
+                let _ = has_waited.send(());
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

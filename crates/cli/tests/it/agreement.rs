@@ -39,21 +39,9 @@ fn all_requests() -> bool {
     std::env::var_os("NIGH_AGREEMENT").is_some_and(|value| value == "whole")
 }
 
-fn traces(folder: &Folder) -> Vec<Trace> {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let mut found = Vec::new();
-    for place in ["lirs", "block", "pc"] {
-        let Ok(entries) = std::fs::read_dir(shared.join(place)) else { continue };
-        let paths = entries.map(|entry| entry.unwrap().path());
-        found.extend(paths.filter(|path| !path.to_string_lossy().contains(".files.")));
-    }
-    found.sort();
-    if found.is_empty() {
-        println!("skipped: replay_equals_service: there is no folder of traces beside the repository");
-    }
-    let mut traces: Vec<Trace> = found.iter().map(|path| read(folder, path)).collect();
-    traces.extend(["writes", "lengths"].map(|name| generated(folder, name)));
-    traces
+/// The folder of traces beside the repository.
+fn shared() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces")
 }
 
 fn read(folder: &Folder, path: &Path) -> Trace {
@@ -163,7 +151,6 @@ fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, more: &[&st
 fn feed(server: &Server, requests: &[Request]) {
     let stream = UnixStream::connect(&server.socket).unwrap();
     let mut client = Client::connect(stream, "disk", &[]).unwrap();
-    let mut buffers: Vec<Vec<u8>> = Vec::new();
     let mut in_flight = 0;
     for request in requests {
         let is_write = request.op == Op::Write;
@@ -172,16 +159,13 @@ fn feed(server: &Server, requests: &[Request]) {
             let completion = client.receive().unwrap();
             completion.result.unwrap();
             in_flight -= completion.buffer.len() as u64;
-            buffers.push(completion.buffer);
         }
         if is_write {
             client.write(request.offset, &vec![1; request.length as usize]).unwrap();
             continue;
         }
         in_flight += u64::from(request.length);
-        let mut buffer = buffers.pop().unwrap_or_default();
-        buffer.resize(request.length as usize, 0);
-        client.submit_read(request.offset, buffer).unwrap();
+        client.submit_read(request.offset, vec![0; request.length as usize]).unwrap();
     }
     while client.in_flight() > 0 {
         client.receive().unwrap().result.unwrap();
@@ -189,30 +173,85 @@ fn feed(server: &Server, requests: &[Request]) {
     client.disconnect().unwrap();
 }
 
-/// Every policy of the registry, on every trace, and in simulated time where the device is large enough: hit for hit.
-#[test]
-fn replay_equals_service() {
-    let folder = Folder::new();
+/// Every policy of the registry, and in simulated time where the device is large enough: hit for hit.
+fn replay_equals_service(folder: &Folder, trace: &Trace) {
     let mut different = Vec::new();
-    for trace in traces(&folder) {
-        let (blocks, replayed) = self::replayed(&trace, "10%", &[]);
-        if trace.disk_bytes < DEVICE {
-            let (_, timed) = self::replayed(&trace, "10%", &["--device", "hdd-10k"]);
-            for ((policy, hits), (_, timed)) in replayed.iter().zip(timed) {
-                if timed != *hits {
-                    different.push(format!("{policy} on {}: replayed {hits}, in simulated time {timed}", trace.name));
-                }
+    let (blocks, replayed) = self::replayed(trace, "10%", &[]);
+    if trace.disk_bytes < DEVICE {
+        let (_, timed) = self::replayed(trace, "10%", &["--device", "hdd-10k"]);
+        for ((policy, hits), (_, timed)) in replayed.iter().zip(timed) {
+            if timed != *hits {
+                different.push(format!("{policy}: replayed {hits}, in simulated time {timed}"));
             }
         }
-        for (policy, hits) in &replayed {
-            let served = served(&folder, &trace, policy, blocks, &[]);
-            if served != *hits {
-                different.push(format!("{policy} on {}: replayed {hits}, served {served}", trace.name));
-            }
-        }
-        println!("{}: {} requests, {} policies, {blocks} blocks", trace.name, trace.requests.len(), replayed.len());
     }
-    assert!(different.is_empty(), "hits differ:\n  {}", different.join("\n  "));
+    for (policy, hits) in &replayed {
+        let served = served(folder, trace, policy, blocks, &[]);
+        if served != *hits {
+            different.push(format!("{policy}: replayed {hits}, served {served}"));
+        }
+    }
+    println!("{}: {} requests, {} policies, {blocks} blocks", trace.name, trace.requests.len(), replayed.len());
+    assert!(different.is_empty(), "hits on {} differ:\n  {}", trace.name, different.join("\n  "));
+}
+
+macro_rules! recorded {
+    ($($test:ident: $path:literal,)*) => {
+        /// Below the folder of traces.
+        const RECORDED: &[&str] = &[$($path),*];
+
+        $(#[test]
+        fn $test() {
+            let (folder, path) = (Folder::new(), shared().join($path));
+            if path.exists() {
+                replay_equals_service(&folder, &read(&folder, &path));
+            } else {
+                println!("skipped: agreement::{}: {} is not there", stringify!($test), path.display());
+            }
+        })*
+    };
+}
+
+recorded! {
+    dtrs100m: "block/DTRS100M.trace.gz",
+    oltp: "block/OLTP.lis.zst",
+    p3: "block/P3.lis.zst",
+    cloud_physics: "block/cloudPhysicsIO.vscsi.zst",
+    two_pools: "lirs/2_pools.trace.gz",
+    cpp: "lirs/cpp.trace.gz",
+    cs: "lirs/cs.trace.gz",
+    gli: "lirs/gli.trace.gz",
+    multi1: "lirs/multi1.trace.gz",
+    cscope_build: "pc/cscope_build.csv.gz",
+    gcc_build: "pc/gcc_build.csv.gz",
+    grep_loop: "pc/grep_loop.csv.gz",
+    sqlite: "pc/sqlite.csv.gz",
+}
+
+#[test]
+fn every_recorded_trace_has_a_test() {
+    for place in ["lirs", "block", "pc"] {
+        let Ok(entries) = std::fs::read_dir(shared().join(place)) else {
+            println!("skipped: agreement::every_recorded_trace_has_a_test: there is no {place} beside the repository");
+            continue;
+        };
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        for name in names.filter(|name| !name.contains(".files.")) {
+            assert!(RECORDED.contains(&&*format!("{place}/{name}")), "{place}/{name} has no test");
+        }
+    }
+}
+
+#[test]
+fn writes_of_parts_of_blocks() {
+    let folder = Folder::new();
+    replay_equals_service(&folder, &generated(&folder, "writes"));
+}
+
+#[test]
+fn requests_of_many_blocks() {
+    let folder = Folder::new();
+    replay_equals_service(&folder, &generated(&folder, "lengths"));
 }
 
 /// A cache in three parts: the replay puts each block into the part that has it in service.

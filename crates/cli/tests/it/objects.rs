@@ -12,6 +12,7 @@ use fastrand::Rng;
 use nigh_nbd::Command as Request;
 use nigh_nbd::client::Client;
 use nigh_objects::{Manifest, Object, PART};
+use nigh_testkit::runs;
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -373,7 +374,7 @@ fn killed_servers_keep_what_was_flushed() {
     const CLIENTS: usize = 2;
     // Two parts, of which one is small: a flush takes less time than a round.
     const BYTES: u64 = PART + (512 << 10);
-    let rounds = std::env::var("NIGH_KILLS").map_or(100, |text| text.parse().expect("a number"));
+    let rounds = std::env::var("NIGH_KILLS").map_or(runs(30, 100), |text| text.parse().expect("a number"));
     let bucket = Bucket::start(6);
     create_with(&bucket, "disk", BYTES);
     let mut random = Rng::with_seed(6);

@@ -3,6 +3,7 @@
 use nigh_policy::{Spec, registry};
 use nigh_testkit::host::{Host, Slots, future};
 use nigh_testkit::naive;
+use nigh_testkit::runs;
 use nigh_testkit::workload::{self, Step};
 
 /// Settings to be compared beside every policy's defaults.
@@ -78,13 +79,77 @@ const VARIANTS: &[&str] = &[
     "clock-pro:ghosts=50%:overtaken=same:start=30%",
 ];
 
-const SEEDS: u64 = 200;
+/// A policy with its defaults, and its variants.
+fn specs(policy: &str) -> impl Iterator<Item = &str> {
+    [policy].into_iter().chain(VARIANTS.iter().copied().filter(move |spec| spec.split(':').next() == Some(policy)))
+}
+
+macro_rules! policies {
+    ($($test:ident: $policy:literal,)*) => {
+        const POLICIES: &[&str] = &[$($policy),*];
+
+        mod evicts_what_the_model_evicts {
+            $(#[test]
+            fn $test() {
+                super::evicts_what_the_model_evicts($policy);
+            })*
+        }
+
+        mod sheds_and_resizes_as_the_model_does {
+            $(#[test]
+            fn $test() {
+                super::sheds_and_resizes_as_the_model_does($policy);
+            })*
+        }
+
+        mod settings_survive_invalidation {
+            $(#[test]
+            fn $test() {
+                super::settings_survive_invalidation($policy);
+            })*
+        }
+    };
+}
+
+policies! {
+    opt: "opt",
+    lru: "lru",
+    fifo: "fifo",
+    lfu: "lfu",
+    clock: "clock",
+    dulo: "dulo",
+    gclock: "gclock",
+    lru_2: "lru-2",
+    two_q: "2q",
+    lrfu: "lrfu",
+    fbr: "fbr",
+    eelru: "eelru",
+    mq: "mq",
+    arc: "arc",
+    car: "car",
+    lirs: "lirs",
+    clock_pro: "clock-pro",
+    s3_fifo: "s3-fifo",
+    sieve: "sieve",
+    w_tinylfu: "w-tinylfu",
+    linux: "linux",
+    aoio: "aoio",
+    ubm: "ubm",
+    pcc: "pcc",
+    amp: "amp",
+}
 
 #[test]
-fn evicts_what_the_model_evicts() {
-    let defaults = registry().iter().map(|info| info.name);
-    for spec in defaults.chain(VARIANTS.iter().copied()) {
-        for seed in 0..SEEDS {
+fn every_policy_and_every_variant_has_tests() {
+    let known: Vec<&str> = registry().iter().map(|info| info.name).collect();
+    assert_eq!(POLICIES, known);
+    let run: usize = POLICIES.iter().map(|policy| specs(policy).count() - 1).sum();
+    assert_eq!(run, VARIANTS.len());
+}
+
+fn evicts_what_the_model_evicts(policy: &str) {
+    for spec in specs(policy) {
+        for seed in 0..runs(40, 200) {
             let blocks = 8 + seed % 60;
             let capacity = 1 + (seed * 13 % blocks) as usize;
             let references = workload::mixed(seed, blocks, 1_000);
@@ -117,7 +182,7 @@ fn evicts_what_the_model_evicts_with_code_and_files() {
         "amp:ghosts=3",
     ] {
         let mut used: Vec<usize> = Vec::new();
-        for seed in 0..60 {
+        for seed in 0..runs(20, 60) {
             let references = workload::coded(seed, 2500);
             let capacity = 5 + (seed * 37 % 300) as u32;
             let mut host = Host::new(spec, capacity, 5 * 300, Slots::Forever, None);
@@ -156,12 +221,9 @@ fn linux_reclaims_as_the_model_does() {
 }
 
 /// Victims and ghosts are those of the model while the cache becomes smaller and larger.
-#[test]
-fn sheds_and_resizes_as_the_model_does() {
-    let defaults = registry().iter().map(|info| info.name);
-    let all = defaults.chain(VARIANTS.iter().copied());
-    for spec in all {
-        for seed in 0..SEEDS / 2 {
+fn sheds_and_resizes_as_the_model_does(policy: &str) {
+    for spec in specs(policy) {
+        for seed in 0..runs(20, 100) {
             let blocks = 8 + seed % 60;
             let capacity = 1 + (seed * 13 % blocks) as u32;
             let steps = workload::resized(seed, blocks, 600, capacity);
@@ -210,10 +272,9 @@ fn clock_pro_finds_the_oldest_ghost() {
 }
 
 /// Blocks can be invalidated at any time, and ghosts have a limit, with any setting.
-#[test]
-fn settings_survive_invalidation() {
-    for spec in VARIANTS {
-        for seed in 0..SEEDS {
+fn settings_survive_invalidation(policy: &str) {
+    for spec in specs(policy).skip(1) {
+        for seed in 0..runs(40, 200) {
             let blocks = 8 + seed % 60;
             let capacity = 1 + (seed * 13 % blocks) as u32;
             let references = workload::mixed(seed, blocks, 500);

@@ -13,9 +13,12 @@ use nigh_testkit::naive::witness::clock_pro::{
     AccessedAtEnd, ClockPro, Hand, Judged, Promotion, Reading as ClockProReading, Spared, TestRuns, WarmUp,
 };
 use nigh_testkit::naive::witness::dulo::{Dulo, Empty, Fill, Inflates, Reading as DuloReading, Reclaim, Ties, Within};
-use nigh_testkit::workload;
+use nigh_testkit::{runs, workload};
 
-const SEEDS: u64 = 320;
+fn seeds() -> u64 {
+    runs(80, 320)
+}
+
 const REFERENCES: usize = 3_000;
 const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
 
@@ -30,7 +33,7 @@ struct Case {
 /// Mixtures of loops, scans, Zipf's law and uniform choices, for caches of each size from 1 to 64. At odd seeds, only six blocks
 /// each are adjacent, so that the block table of DULO reaches its limit.
 fn cases() -> impl Iterator<Item = Case> {
-    (0..SEEDS).map(|seed| {
+    (0..seeds()).map(|seed| {
         let capacity = 1 + seed % 64;
         let blocks = capacity + 1 + seed * 37 % (4 * capacity + 12);
         let mut references = workload::mixed(seed, blocks, REFERENCES);
@@ -185,7 +188,7 @@ fn clock_pro_choices_are_observable() {
     let mut same = Vec::new();
     for (name, change) in CLOCK_PRO_DIFFERENCES.iter().chain(CLOCK_PRO_OTHERS) {
         let seeds = differing("clock-pro", |m| Witness::ClockPro(ClockPro::new(m, change(m, clock_pro_choices(m)))));
-        println!("clock-pro, {name}: differs in {seeds} of {SEEDS} seeds");
+        println!("clock-pro, {name}: differs in {seeds} of {} seeds", self::seeds());
         if seeds == 0 {
             same.push(*name);
         }
@@ -205,7 +208,7 @@ fn hand_hot_passes_resident_cold_pages_in_the_order_of_the_text() {
     let swept = ["HAND_cold has a place", "m_c shrinks for pages accessed by the end"];
     for (name, change) in CLOCK_PRO_OTHERS.iter().filter(|(name, _)| swept.contains(name)) {
         let seeds: u64 = cases().map(|case| u64::from(differ(case, *change))).sum();
-        println!("in the order of the text, {name}: differs in {seeds} of {SEEDS} seeds");
+        println!("in the order of the text, {name}: differs in {seeds} of {} seeds", self::seeds());
         assert!(seeds > 0, "{name}");
     }
 }
@@ -305,7 +308,7 @@ fn dulo_choices_are_observable() {
     let mut same = Vec::new();
     for (name, change) in DULO_DIFFERENCES.iter().chain(DULO_OTHERS) {
         let seeds = differing("dulo:bank=20%:evicting=50%", |m| dulo(m, 20, 50, change(m, dulo_choices(m))));
-        println!("dulo:bank=20%:evicting=50%, {name}: differs in {seeds} of {SEEDS} seeds");
+        println!("dulo:bank=20%:evicting=50%, {name}: differs in {seeds} of {} seeds", self::seeds());
         if seeds == 0 {
             same.push(*name);
         }

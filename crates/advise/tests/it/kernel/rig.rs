@@ -58,7 +58,7 @@ impl Drop for Group {
 
 /// Writes a file of `bytes` that is not cached afterwards.
 pub(crate) fn file(path: &Path, bytes: u64) {
-    let piece: Vec<u8> = (0..MIB).map(|at| (at * 7 % 251) as u8).collect();
+    let piece: Vec<u8> = (0..MIB.min(bytes)).map(|at| (at * 7 % 251) as u8).collect();
     let mut left = bytes;
     let mut file = fs::File::create(path).expect("a file");
     while left > 0 {
