@@ -1,13 +1,14 @@
 #![no_main]
 
 use nigh_advise::Table;
-use nigh_advise::profile::{Profile, Run};
+use nigh_advise::profile::{Profile, Reads, Run};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     match Profile::parse(text) {
         Ok(mut profile) => {
             assert_eq!(Profile::parse(&profile.to_toml()).as_ref(), Ok(&profile), "what was written is read");
-            let by_code = profile.codes.iter().map(|code| (code.code, 1 << 20)).collect();
+            let reads = |code: u64| Reads { asked_bytes: 2 << 20, read_bytes: code % (2 << 20) };
+            let by_code = profile.codes.iter().map(|code| (code.code, reads(code.code))).collect();
             profile.learn(&Run { read_bytes: 1 << 30, by_code });
             let bytes = profile.table(|path| Some(path.len() as u64));
             let table = Table::new(&bytes).expect("a table");

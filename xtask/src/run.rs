@@ -35,7 +35,8 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 
 /// Runs `command` and fails where it does.
 pub(crate) fn check(command: &mut Command) -> anyhow::Result<()> {
-    let shown = format!("{command:?}").replace('"', "");
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let shown = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let status = command.status().with_context(|| format!("starting {shown}"))?;
     ensure!(status.success(), "{shown}: {status}");
     Ok(())

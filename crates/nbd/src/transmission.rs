@@ -17,6 +17,8 @@ pub struct Transmission {
     contexts: Contexts,
     /// Bytes of payload still to be passed over before the next header.
     skip: u64,
+    /// The write whose payload is passed over, and its error.
+    refused: Option<(Tag, Errno)>,
 }
 
 /// What a step of a [`Transmission`] came to.
@@ -27,7 +29,8 @@ pub enum Event {
     /// To be served and replied to. After the header of a [`Command::Write`] its payload follows in the stream, and
     /// the host must take those `length` bytes out itself, or call [`Transmission::skip`], before the next step.
     Request(Request),
-    /// To be replied to with this error; nothing else is to be done.
+    /// To be replied to with this error; nothing else is to be done. The payload of a write has been passed over: clients
+    /// such as libnbd expect no reply while they send it.
     Refused {
         /// The request's tag.
         tag: Tag,
@@ -42,7 +45,7 @@ impl Transmission {
     /// The transmission phase of the export with this index, as its negotiation ended.
     pub(crate) fn new(index: usize, export: &Export, framing: Framing, contexts: Contexts) -> Self {
         let Export { size, features, blocks, .. } = *export;
-        Self { export: index, size, features, blocks, framing, contexts, skip: 0 }
+        Self { export: index, size, features, blocks, framing, contexts, skip: 0, refused: None }
     }
 
     /// The index of the chosen export in the list that was given to the negotiation.
@@ -83,6 +86,9 @@ impl Transmission {
         if self.skip > 0 {
             return Ok((skipped, Event::Need(usize::try_from(self.skip).unwrap_or(usize::MAX))));
         }
+        if let Some((tag, errno)) = self.refused.take() {
+            return Ok((skipped, Event::Refused { tag, errno }));
+        }
         let input = input.get(skipped..).unwrap_or_default();
         Ok(match RequestHeader::decode(self.framing, input)? {
             Decoded::Need(more) => (skipped, Event::Need(more)),
@@ -101,8 +107,12 @@ impl Transmission {
                 Event::Request(Request { cookie, offset, length, command })
             }
             Err(errno) => {
-                self.skip = payload;
-                Event::Refused { tag: Tag { cookie: header.cookie, offset: header.offset }, errno }
+                let tag = Tag { cookie: header.cookie, offset: header.offset };
+                if payload == 0 {
+                    return Ok(Event::Refused { tag, errno });
+                }
+                (self.skip, self.refused) = (payload, Some((tag, errno)));
+                Event::Need(usize::try_from(payload).unwrap_or(usize::MAX))
             }
         })
     }

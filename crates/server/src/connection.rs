@@ -466,7 +466,8 @@ impl Connection {
 
     fn write(&mut self, request: &Request, range: Range<u64>, fua: bool) -> io::Result<()> {
         let pieces = pieces(range, PIECE);
-        let job = self.job(request, Kind::Plain, Measure::Write, pieces.len());
+        // One more than its pieces: there is no reply before the whole payload was received, whatever failed.
+        let job = self.job(request, Kind::Plain, Measure::Write, pieces.len() + 1);
         self.admit(1, 0);
         let mut payload = Payload { bytes: request.length, left: None };
         for mut piece in pieces {
@@ -474,6 +475,7 @@ impl Connection {
                 piece.start = self.write_part(&job, piece.clone(), fua, &mut payload)?;
             }
         }
+        job.received(&mut self.work);
         self.cache.dispatch(&mut self.work, Some(&*self.link));
         Ok(())
     }

@@ -243,6 +243,11 @@ impl Job {
         state.left <= most
     }
 
+    /// The whole payload of a write was received or passed over.
+    pub(crate) fn received(&self, work: &mut Work) {
+        self.end_piece(0, 0..0, Ok(None), work);
+    }
+
     /// So many pieces, at least one, are not submitted.
     pub(crate) fn give_up(&self, pieces: usize, work: &mut Work) {
         lock(&self.state).left -= pieces - 1;

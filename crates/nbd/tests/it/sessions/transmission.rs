@@ -15,10 +15,15 @@ fn header(command: u16, flags: u16, offset: u64, length: u64) -> RequestHeader {
     RequestHeader { flags, command, cookie: 99, offset, length }
 }
 
+/// The event after the header; that of a refused request with a payload comes after its payload.
 fn step(transmission: &mut Transmission, header: RequestHeader) -> Result<Event, Violation> {
     let bytes = header.encode(transmission.framing()).unwrap();
     let (consumed, event) = transmission.step(&bytes)?;
     assert_eq!(consumed, bytes.len());
+    let Event::Need(payload) = event else { return Ok(event) };
+    assert_eq!(payload as u64, header.length);
+    let (consumed, event) = transmission.step(&vec![0; payload])?;
+    assert_eq!(consumed, payload);
     Ok(event)
 }
 
@@ -177,7 +182,8 @@ fn lengths() {
 fn payloads_of_refused_writes_are_passed_over() {
     let mut session = transmission(disk("root"), Framing::Structured, &[]);
     let length = u64::from(u32::MAX);
-    assert!(matches!(step(&mut session, header(WRITE, 0, 0, length)), Ok(Event::Refused { errno: Errno::NoSpc, .. })));
+    let write = header(WRITE, 0, 0, length).encode(Framing::Structured).unwrap();
+    assert_eq!(session.step(&write), Ok((write.len(), Event::Need(length as usize))), "no reply before the payload");
     let piece = vec![0x25; 1 << 20];
     let mut left = length;
     while left > piece.len() as u64 {
@@ -189,7 +195,10 @@ fn payloads_of_refused_writes_are_passed_over() {
     let read = header(READ, 0, 0, 512).encode(Framing::Structured).unwrap();
     let rest = [&piece[..left as usize], &read].concat();
     let (consumed, event) = session.step(&rest).unwrap();
-    assert_eq!(consumed, rest.len());
+    assert_eq!(consumed as u64, left);
+    assert!(matches!(event, Event::Refused { errno: Errno::NoSpc, .. }));
+    let (consumed, event) = session.step(&rest[consumed..]).unwrap();
+    assert_eq!(consumed, read.len());
     assert!(matches!(event, Event::Request(_)));
 }
 
@@ -225,7 +234,7 @@ fn extended_payloads() {
         let mut with = session();
         let refused = step(&mut with, header(command, PAYLOAD_LEN, 0, 8)).unwrap();
         assert!(matches!(refused, Event::Refused { errno: Errno::Inval, .. }));
-        assert_eq!(with.step(&[0; 8]), Ok((8, Event::Need(32))));
+        assert_eq!(with.step(&[]), Ok((0, Event::Need(32))), "the payload is passed over");
     }
 
     let maximum = 32 << 20;
