@@ -1,5 +1,6 @@
 //! Running other programs.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,8 +23,15 @@ const OF_XTASK: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// `cargo` with `args`, in the root.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    command.args(args).current_dir(root());
+    let mut command = in_root(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.args(args);
+    command
+}
+
+/// A program that runs cargo, in the root.
+pub(crate) fn in_root(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
     // They are about xtask. Build scripts that ask for them, such as that of ring, would run again, and what depends on them would be
     // built again.
     let own = std::env::vars_os().map(|(name, _)| name);

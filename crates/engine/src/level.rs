@@ -98,9 +98,9 @@ const LEFT_OUT: u32 = 256;
 /// The end of a chain of places.
 const END: u32 = u32::MAX;
 
-/// One level: which block is at which place, and which place is used next. The clock hand moves around the places; it
-/// passes over a place that was used since its last round once. If the policy decides for levels, too, places are used in the order
-/// in which it no longer needs their blocks.
+/// One level: which block is at which place, and which place is used next: a free one, as long as there is any. Then the clock
+/// hand moves around the places; it passes over a place that was used since its last round once. If the policy decides for levels,
+/// too, places are used in the order in which it no longer needs their blocks.
 ///
 /// A place costs 24 bytes: entry 8, checksum 8, two links of the hash table's chains 8, and two or three bits.
 pub(crate) struct Level {
@@ -120,8 +120,9 @@ pub(crate) struct Level {
     busy: Vec<u64>,
     hand: u32,
     len: u32,
-    /// Of an elastic level, chained by `next`: the places that were returned, and those from which blocks left since.
-    returned: u32,
+    /// Chained by `next`: the places from which blocks left and that are free; of an elastic level, those that its host returned.
+    free: u32,
+    /// Of an elastic level, chained likewise: the places from which blocks left since.
     left: u32,
     /// Its places from here on were never used.
     fresh: u32,
@@ -174,7 +175,7 @@ impl Level {
             busy: vec![0; count.div_ceil(64)],
             hand: 0,
             len: 0,
-            returned: 0,
+            free: 0,
             left: 0,
             fresh: 0,
             one_of: 1,
@@ -330,8 +331,10 @@ impl Level {
     fn vacate(&mut self, place: u32) {
         if self.directed {
             self.list(place);
-        } else if self.config.elastic {
-            self.next[place as usize] = std::mem::replace(&mut self.left, Level::raw(place));
+        } else if place < self.fresh {
+            // Those behind are found as fresh ones.
+            let chain = if self.config.elastic { &mut self.left } else { &mut self.free };
+            self.next[place as usize] = std::mem::replace(chain, Level::raw(place));
         }
     }
 
@@ -349,7 +352,7 @@ impl Level {
     /// Places that were taken with `take_left` can be used again.
     pub(crate) fn return_places(&mut self, places: &[u32]) {
         for &place in places.iter().filter(|_| !self.off) {
-            self.next[place as usize] = std::mem::replace(&mut self.returned, Level::raw(place));
+            self.next[place as usize] = std::mem::replace(&mut self.free, Level::raw(place));
         }
     }
 
@@ -428,12 +431,7 @@ impl Level {
         if self.is_masked(entry) {
             return None;
         }
-        let place = if self.directed {
-            self.take_spare()?
-        } else {
-            let free = if self.config.elastic { self.take_free() } else { None };
-            free.or_else(|| self.clear_place())?
-        };
+        let place = if self.directed { self.take_spare()? } else { self.take_free().or_else(|| self.clear_place())? };
         set_bit(&mut self.busy, place, true);
         self.underway.insert(entry, place);
         self.touched = true;
@@ -455,7 +453,8 @@ impl Level {
             let place = self.fresh;
             self.fresh += 1;
             // A restart fills any places.
-            if self.entries[place as usize] == 0 && !bit(&self.listed, place) && !bit(&self.busy, place) {
+            let is_listed = self.directed && bit(&self.listed, place);
+            if self.entries[place as usize] == 0 && !is_listed && !bit(&self.busy, place) {
                 return Some(place);
             }
         }
@@ -478,40 +477,39 @@ impl Level {
         }
     }
 
-    /// A free place of an elastic level.
+    /// A free place of a level that is not directed. Fresh places are consecutive, so that stores there are one operation of the
+    /// device; but where places take memory, as few as possible are used.
     fn take_free(&mut self) -> Option<u32> {
-        if self.returned != 0 {
-            let place = Level::link(self.returned);
-            self.returned = std::mem::take(&mut self.next[place as usize]);
-            return Some(place);
+        match self.config.elastic || self.config.shared {
+            true => self.take_chained().or_else(|| self.take_fresh()),
+            false => self.take_fresh().or_else(|| self.take_chained()),
         }
-        let place = self.fresh;
-        (place < self.config.blocks).then(|| {
-            self.fresh += 1;
-            place
-        })
     }
 
-    /// A place that is free, or whose block is evicted. All places of an elastic level have blocks, or were not returned.
+    fn take_chained(&mut self) -> Option<u32> {
+        let place = self.free.checked_sub(1)?;
+        self.free = std::mem::take(&mut self.next[place as usize]);
+        Some(place)
+    }
+
+    /// A place whose block is evicted, since none is free.
     fn clear_place(&mut self) -> Option<u32> {
-        let mut free = None;
+        let mut found = None;
         for _ in 0..LOOKS.min(self.config.blocks) {
             let place = self.hand;
             self.hand = (self.hand + 1) % self.config.blocks;
-            if bit(&self.busy, place) || self.config.elastic && self.entries[place as usize] == 0 {
+            if self.entries[place as usize] == 0 {
                 continue;
             }
-            free = Some(place);
-            if self.entries[place as usize] == 0 || !bit(&self.used, place) {
+            found = Some(place);
+            if !bit(&self.used, place) {
                 break;
             }
             set_bit(&mut self.used, place, false);
         }
-        let place = free?;
-        if self.entries[place as usize] != 0 {
-            self.remove(place);
-            self.counters.evictions += 1;
-        }
+        let place = found?;
+        self.remove(place);
+        self.counters.evictions += 1;
         Some(place)
     }
 
@@ -634,7 +632,7 @@ impl Level {
         self.off = true;
         (self.entries, self.sums, self.heads, self.next) = Default::default();
         (self.spare, self.listed) = (VecDeque::new(), vec![0; self.listed.len()]);
-        (self.returned, self.left, self.fresh) = (0, 0, self.config.blocks);
+        (self.free, self.left, self.fresh) = (0, 0, self.config.blocks);
         self.underway.clear();
         self.masks.clear();
         self.len = 0;
@@ -663,6 +661,17 @@ impl Level {
             assert!(self.is_masked(entry) || !self.underway.contains_key(&entry), "a stored block is being stored");
         }
         assert!(self.underway.values().all(|&place| bit(&self.busy, place)));
+        if !self.directed && !self.config.elastic && !self.off {
+            let next = |link: u32| Some(self.next[link as usize]).filter(|&raw| raw != 0).map(Level::link);
+            let chain = std::iter::successors((self.free != 0).then(|| Level::link(self.free)), |&link| next(link));
+            let free = chain.take(self.config.blocks as usize + 1).collect::<Vec<u32>>();
+            let is_free = |place: &u32| self.entries[*place as usize] == 0 && !bit(&self.busy, *place);
+            assert!(
+                free.iter().all(|place| *place < self.fresh && is_free(place)),
+                "a place in use is chained as free"
+            );
+            assert_eq!(free.len(), (0..self.fresh).filter(is_free).count(), "a free place is lost, or chained twice");
+        }
         if self.directed && !self.off {
             let is_listed = |place: u32| bit(&self.listed, place);
             assert_eq!(self.spare.len(), (0..self.config.blocks).filter(|&place| is_listed(place)).count());
@@ -754,6 +763,25 @@ mod tests {
         assert_eq!((store(&mut level, 10), store(&mut level, 11), store(&mut level, 12)), (2, 3, 0));
         assert_eq!((find(&level, 0), find(&level, 1), find(&level, 12)), (None, Some(1), Some(0)));
         assert_eq!(level.counters.evictions, 3);
+    }
+
+    /// A restart brings blocks to any places; those are neither the first nor marked less than others.
+    #[test]
+    fn warm_4_free_places_are_used_before_those_of_an_earlier_run() {
+        let mut level = level(16);
+        for place in [0, 1, 2, 9] {
+            level.insert(place, Entry::new(1, 100 + u64::from(place)), 0);
+            level.note_use(place);
+        }
+        level.invalidate(Entry::new(1, 109));
+        let places: Vec<u32> = (0..13).map(|block| store(&mut level, block)).collect();
+        assert_eq!(places, (3..16).collect::<Vec<u32>>());
+        assert_eq!(level.counters.evictions, 0);
+        level.invalidate(Entry::new(1, 5));
+        assert_eq!(store(&mut level, 50), 8, "the one that is free");
+        assert_eq!(store(&mut level, 51), 3, "the first that was not used since the hand passed");
+        assert_eq!((0..3).map(|place| find(&level, 100 + place)).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+        assert_eq!(store(&mut level, 52), 4);
     }
 
     #[test]

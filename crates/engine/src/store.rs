@@ -204,7 +204,10 @@ impl Engine {
                 let entry = Entry::new(state.opening, stored.block);
                 let is_free = of.entry(stored.place).is_none() && of.find(entry).is_none();
                 if is_free && (!self.unified || self.know_restored(level, stored)) {
-                    self.levels[level].level.insert(stored.place, entry, stored.sum);
+                    let of = &mut self.levels[level].level;
+                    of.insert(stored.place, entry, stored.sum);
+                    // It was worth keeping: newer blocks do not replace it before the hand has passed.
+                    of.note_use(stored.place);
                     taken += 1;
                 }
             }

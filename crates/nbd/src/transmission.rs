@@ -81,38 +81,46 @@ impl Transmission {
     /// Takes one request from the front of `input`, which is everything received and not yet consumed. Returns how
     /// many bytes were consumed. After a violation the connection must be closed.
     pub fn step(&mut self, input: &[u8]) -> Result<(usize, Event), Violation> {
-        let skipped = usize::try_from(self.skip).map_or(input.len(), |skip| skip.min(input.len()));
-        self.skip -= skipped as u64;
-        if self.skip > 0 {
-            return Ok((skipped, Event::Need(usize::try_from(self.skip).unwrap_or(usize::MAX))));
+        let mut used = 0;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            let skipped = usize::try_from(self.skip).map_or(rest.len(), |skip| skip.min(rest.len()));
+            self.skip -= skipped as u64;
+            used += skipped;
+            if self.skip > 0 {
+                return Ok((used, Event::Need(usize::try_from(self.skip).unwrap_or(usize::MAX))));
+            }
+            if let Some((tag, errno)) = self.refused.take() {
+                return Ok((used, Event::Refused { tag, errno }));
+            }
+            let header = match RequestHeader::decode(self.framing, input.get(used..).unwrap_or_default())? {
+                Decoded::Need(more) => return Ok((used, Event::Need(more))),
+                Decoded::Whole(header, length) => {
+                    used += length;
+                    header
+                }
+            };
+            if let Some(event) = self.judge(&header)? {
+                return Ok((used, event));
+            }
         }
-        if let Some((tag, errno)) = self.refused.take() {
-            return Ok((skipped, Event::Refused { tag, errno }));
-        }
-        let input = input.get(skipped..).unwrap_or_default();
-        Ok(match RequestHeader::decode(self.framing, input)? {
-            Decoded::Need(more) => (skipped, Event::Need(more)),
-            Decoded::Whole(header, length) => (skipped + length, self.judge(&header)?),
-        })
     }
 
-    fn judge(&mut self, header: &RequestHeader) -> Result<Event, Violation> {
+    /// None if it is refused, which the next round tells, after the payload.
+    fn judge(&mut self, header: &RequestHeader) -> Result<Option<Event>, Violation> {
         if header.command == command::DISC {
-            return Ok(Event::Disconnect);
+            return Ok(Some(Event::Disconnect));
         }
         let payload = self.payload(header)?;
+        let tag = Tag { cookie: header.cookie, offset: header.offset };
         Ok(match self.validate(header) {
             Ok(command) => {
                 let RequestHeader { cookie, offset, length, .. } = *header;
-                Event::Request(Request { cookie, offset, length, command })
+                Some(Event::Request(Request { cookie, offset, length, command }))
             }
             Err(errno) => {
-                let tag = Tag { cookie: header.cookie, offset: header.offset };
-                if payload == 0 {
-                    return Ok(Event::Refused { tag, errno });
-                }
                 (self.skip, self.refused) = (payload, Some((tag, errno)));
-                Event::Need(usize::try_from(payload).unwrap_or(usize::MAX))
+                None
             }
         })
     }
