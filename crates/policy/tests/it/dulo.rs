@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use nigh_policy::{Setup, Spec, build};
 use nigh_testkit::host::{Host, Slots};
-use nigh_testkit::{naive, runs, workload};
+use nigh_testkit::{naive, workload};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -67,7 +67,7 @@ fn evicts_what_the_model_evicts() {
 #[test]
 fn adapts_as_the_model_does() {
     let mut changes = [0; 2];
-    for seed in 0..runs(50, 150) {
+    for seed in 0..150 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let blocks = random.random_range(20..200);
         let capacity = random.random_range(4..=blocks as u32 * 3 / 4);
