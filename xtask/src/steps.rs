@@ -7,7 +7,7 @@ use anyhow::bail;
 use crate::held::Held;
 use crate::report::Report;
 use crate::run::{cargo, check};
-use crate::{instructions, package, suite, tests, tidy};
+use crate::{guest, instructions, package, suite, tests, tidy};
 
 /// When a step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,6 +190,13 @@ pub(crate) const STEPS: &[Step] = &[
         work: |_| suite::power(10_000, 1, "nigh"),
     },
     Step { name: "Miri", command: "cargo xtask miri", tier: Tier::Release, inputs: ALWAYS, work: |_| suite::miri(8) },
+    Step {
+        name: "guests",
+        command: "cargo xtask guard-guest; cargo xtask advise-guest",
+        tier: Tier::Release,
+        inputs: ALWAYS,
+        work: |_| guest::run(guest::Part::Cases).and_then(|()| guest::run(guest::Part::Advise)),
+    },
     Step {
         name: "fuzzing",
         command: "cargo xtask fuzz",
