@@ -19,6 +19,12 @@ pub enum TargetError {
         /// The kind that is written similarly.
         nearest: Option<&'static str>,
     },
+    /// It wraps a target that wraps a target, and so on.
+    #[error("a target wraps {most} others at most")]
+    Nested {
+        /// So many.
+        most: usize,
+    },
     /// A wrapper does not say what it wraps.
     #[error("`{kind}:` lacks a part: it is written `{form}`")]
     Form {

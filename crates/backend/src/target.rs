@@ -39,6 +39,9 @@ const DELAY_TAKES: &str =
 const FAULT_FORM: &str = "fault:KIND=K:TARGET, such as fault:read=3,flush=1:TARGET";
 const FAULT_TAKES: &str = "read, write, flush, discard, zeroes, short-read, short-write and torn-write, each =K";
 
+/// The most targets that one wraps: each is opened and asked by the one around it.
+const WRAPPED_MAX: usize = 8;
+
 /// What an export is served from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
@@ -180,6 +183,17 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Target, TargetError> {
+        Target::parse(text, WRAPPED_MAX)
+    }
+}
+
+impl Target {
+    /// One that wraps `wrapped` others at most.
+    fn parse(text: &str, wrapped: usize) -> Result<Target, TargetError> {
+        let parse_inner = |text: &str| {
+            let left = wrapped.checked_sub(1).ok_or(TargetError::Nested { most: WRAPPED_MAX })?;
+            Ok::<_, TargetError>(Box::new(Target::parse(text, left)?))
+        };
         if text.is_empty() {
             return Err(TargetError::Empty);
         }
@@ -194,7 +208,7 @@ impl FromStr for Target {
         let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| is_word(kind)) else {
             return Ok(Target::File(text.into()));
         };
-        let wrapped = |kind, form| {
+        let split_inner = |kind, form| {
             let split = rest.split_once(':').filter(|(_, inner)| !inner.is_empty());
             split.ok_or(TargetError::Form { kind, form })
         };
@@ -204,20 +218,20 @@ impl FromStr for Target {
             "raw" if rest.is_empty() => Err(TargetError::Form { kind: "raw", form: "raw:PATH" }),
             "raw" => Ok(Target::Raw(rest.into())),
             "unlocked" if rest.is_empty() => Err(TargetError::Form { kind: "unlocked", form: "unlocked:PATH" }),
-            "unlocked" => Ok(Target::Unlocked(Box::new(rest.parse()?))),
+            "unlocked" => Ok(Target::Unlocked(parse_inner(rest)?)),
             "memory" => Ok(Target::Memory(size(rest)?)),
             "delay" => {
-                let (options, inner) = wrapped("delay", DELAY_FORM)?;
-                let inner = Box::new(inner.parse()?);
+                let (options, inner) = split_inner("delay", DELAY_FORM)?;
+                let inner = parse_inner(inner)?;
                 match options.split(',').any(|option| option.starts_with("disk=")) {
                     true => Ok(Target::Model(modelled(options)?, inner)),
                     false => Ok(Target::Delay(latency(options)?, inner)),
                 }
             }
             "fault" => {
-                let (options, inner) = wrapped("fault", FAULT_FORM)?;
+                let (options, inner) = split_inner("fault", FAULT_FORM)?;
                 let plan = options.split(',').map(planned).collect::<Result<_, _>>()?;
-                Ok(Target::Fault(plan, Box::new(inner.parse()?)))
+                Ok(Target::Fault(plan, parse_inner(inner)?))
             }
             _ => Err(TargetError::Kind { word: kind.to_owned(), nearest: nearest(kind, KINDS) }),
         }
@@ -331,6 +345,16 @@ mod tests {
 
     fn wrong(text: &str) -> String {
         text.parse::<Target>().expect_err(text).to_string()
+    }
+
+    #[test]
+    fn nested_3_targets_wrap_eight_others_at_most() {
+        for wrapper in ["delay:1ms:", "fault:read=3:", "unlocked:"] {
+            assert!((wrapper.repeat(WRAPPED_MAX) + "disk.img").parse::<Target>().is_ok());
+            for times in [WRAPPED_MAX + 1, 2000, 200_000] {
+                assert_eq!(wrong(&(wrapper.repeat(times) + "disk.img")), "a target wraps 8 others at most");
+            }
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ const STEPS: usize = 16;
 /// The last bucket also has everything above about four minutes.
 const BUCKETS: usize = 25 * STEPS;
 
-/// The end in µs of the first of [`Latencies::doublings`].
-const FIRST_DOUBLING: u64 = 4;
+/// Buckets in an eighth of a doubling.
+const PER_EIGHTH: usize = STEPS / 8;
 
 /// A histogram of durations, in µs, with `STEPS` buckets per doubling.
 #[derive(Debug)]
@@ -87,20 +87,12 @@ impl Latencies {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (end(at), *count)).collect()
     }
 
-    /// The count of each doubling, with its end in seconds: the first ends at 4 µs, the last has no end.
-    pub fn doublings(&self) -> Vec<(f64, u64)> {
-        let mut doublings = Vec::new();
-        let mut sum = 0;
-        for (at, count) in self.counts.iter().enumerate() {
-            sum += count;
-            let end = end(at);
-            if at + 1 == self.counts.len() {
-                doublings.push((f64::MAX, sum));
-            } else if end >= FIRST_DOUBLING && end.is_power_of_two() {
-                doublings.push((end as f64 / 1e6, std::mem::take(&mut sum)));
-            }
-        }
-        doublings
+    /// The count of each eighth of a doubling, with its end in seconds: a quantile that is interpolated between two ends is at most 9 %
+    /// wrong. The last has no end.
+    pub fn eighths(&self) -> Vec<(f64, u64)> {
+        let last = (self.counts.len() / PER_EIGHTH).saturating_sub(1);
+        let ends = |at| if at == last { f64::INFINITY } else { end(PER_EIGHTH * at + PER_EIGHTH - 1) as f64 / 1e6 };
+        self.counts.chunks(PER_EIGHTH).enumerate().map(|(at, counts)| (ends(at), counts.iter().sum())).collect()
     }
 }
 
@@ -158,9 +150,18 @@ mod tests {
         assert_eq!(read.count(), 1000);
         assert!((500..=532).contains(&read.quantile_us(0.5)), "{}", read.quantile_us(0.5));
         assert!((990..=1052).contains(&read.quantile_us(0.99)), "{}", read.quantile_us(0.99));
-        let doublings = read.doublings();
-        assert_eq!(doublings.iter().map(|(_, count)| count).sum::<u64>(), 1000);
-        assert_eq!(doublings[..3], [(4e-6, 3), (8e-6, 4), (16e-6, 8)]);
-        assert_eq!(doublings.last().unwrap().0, f64::MAX);
+    }
+
+    #[test]
+    fn metrics_8_eighths_of_doublings_end_in_infinity() {
+        let histogram = Histogram::default();
+        (1..=1000).for_each(|us| histogram.add(Duration::from_micros(us)));
+        histogram.add(Duration::from_secs(3600));
+        let eighths = histogram.read().eighths();
+        assert_eq!(eighths.iter().map(|(_, count)| count).sum::<u64>(), 1001);
+        assert_eq!(eighths[..3], [(2e-6, 1), (4e-6, 2), (6e-6, 2)]);
+        assert_eq!(eighths.last(), Some(&(f64::INFINITY, 1)));
+        let wide = |pair: &[(f64, u64)]| pair[1].0 / pair[0].0;
+        assert!(eighths[7..eighths.len() - 1].windows(2).all(|pair| wide(pair) > 1.0 && wide(pair) <= 1.126));
     }
 }

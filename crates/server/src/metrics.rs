@@ -126,7 +126,7 @@ impl EncodeMetric for Buckets<'_> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let Buckets(latencies) = self;
         let sum = latencies.sum_us as f64 / 1e6;
-        encoder.encode_histogram::<NoLabelSet>(sum, latencies.count(), &latencies.doublings(), None)
+        encoder.encode_histogram::<NoLabelSet>(sum, latencies.count(), &latencies.eighths(), None)
     }
 
     fn metric_type(&self) -> MetricType {

@@ -378,7 +378,7 @@ fn metrics_14_are_not_held_up_by_many() {
 }
 
 #[test]
-fn statistics_are_served_and_sighup_reloads() {
+fn metrics_8_statistics_are_served_and_sighup_reloads() {
     let folder = Folder::new();
     let config = folder.text("nigh.toml");
     let write = |memory: &str, policy: &str| {
@@ -400,6 +400,14 @@ fn statistics_are_served_and_sighup_reloads() {
     for line in ["nigh_hits_total{export=\"disk\"} 0", "nigh_memory_bytes 16777216", "nigh_latency_seconds_bucket{le="]
     {
         assert!(text.contains(line), "no {line:?} in\n{text}");
+    }
+    // As parsers of OpenMetrics want it: each histogram ends in a bucket without end, which has all.
+    let counts: Vec<&str> = text.lines().filter(|line| line.contains("_seconds_count{")).collect();
+    assert!(!counts.is_empty());
+    for line in counts {
+        let (labels, count) = line.split_once("_seconds_count{").unwrap().1.split_once("} ").unwrap();
+        let last = text.lines().filter(|line| line.contains(&format!("_bucket{{le=\"+Inf\",{labels}}} {count}")));
+        assert_eq!(last.count(), 1, "{line}\n{text}");
     }
     let json = get("/json");
     let value: serde_json::Value = serde_json::from_str(json.split("\r\n\r\n").nth(1).unwrap()).unwrap();
