@@ -50,7 +50,7 @@ enum Command {
     },
     /// Everything that must hold before a release: all of `ci`, and what takes hours
     Release,
-    /// What `ci` and `release` run, and every test by name
+    /// List the steps of `ci` and `release`, and every test by name
     List,
     /// All tests, and what they skipped by name
     Test {

@@ -1,4 +1,4 @@
-//! What tests did, as their runners report it in JUnit's form.
+//! Results of tests, which their runners report in JUnit's form.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -92,7 +92,7 @@ impl Report {
         times.iter().take(most).for_each(|(time, name)| println!("{time:>7.1}  {name}"));
     }
 
-    /// What was skipped by name, and a last line of counts.
+    /// Prints the names of skipped tests, and a last line of counts.
     pub(crate) fn print(&self) {
         self.skipped.iter().for_each(|test| println!("skipped: {test}"));
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped.len());

@@ -22,7 +22,7 @@ pub enum TargetError {
     /// It wraps a target that wraps a target, and so on.
     #[error("a target wraps {most} others at most")]
     Nested {
-        /// So many.
+        /// The limit.
         most: usize,
     },
     /// A wrapper does not say what it wraps.

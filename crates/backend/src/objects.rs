@@ -27,7 +27,7 @@ use crate::device::Device;
 use crate::error::OpenError;
 use crate::open::Options;
 
-/// What a manifest says about a disk.
+/// A disk as its manifest describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectDiskState {
     /// The size of the disk in bytes.

@@ -26,7 +26,7 @@ impl ObjectDisk {
         match self.0 {}
     }
 
-    /// What its manifest says.
+    /// The state that its manifest describes.
     pub fn state(&self) -> Result<ObjectDiskState, OpenError> {
         match self.0 {}
     }
