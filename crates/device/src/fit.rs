@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::layout::Layout;
 use crate::measure::{Batch, Level, Measurements, Purpose, SMALL, Timed};
-use crate::profile::Profile;
+use crate::profile::{CYLINDERS_LEAST, CYLINDERS_READ, Profile, cylinders_of};
 use crate::seek::SeekCurve;
 use crate::statistics::{median, quantile, seek_of};
 use crate::{Device, Kind, ProfileError, Request, SECTOR_BYTES};
@@ -100,10 +100,11 @@ fn disk(measured: &Measurements, findings: &mut Vec<String>) -> String {
     // The sectors of a track follow from the rate, including the switch to the next cylinder every few tracks. That is
     // unknown before the seek curve is fitted: two rounds are enough.
     let mut curve = SeekCurve::fitted(&[(1.0, 0.5), (10.0, 0.5)], 3);
-    let (mut zones, mut cylinders) = (Vec::new(), 3);
+    let (mut zones, mut cylinders) = (Vec::new(), CYLINDERS_LEAST);
     for _ in 0..2 {
         zones = zones_of(measured, rotation_ms, curve.ms(1).max(0.05));
-        cylinders = zones.iter().map(|zone| zone.0).sum::<u64>().max(3);
+        // Those that hold its bytes: of each zone's last cylinder only a part was counted.
+        cylinders = cylinders_of(measured.bytes, HEADS, &zones).unwrap_or(CYLINDERS_LEAST);
         curve = curve_of(measured, &zones, cylinders, rotation_ms, overhead_ms);
     }
     let next_ms = curve.ms(1).max(0.05);
@@ -160,11 +161,15 @@ fn rotation_ms(measured: &Measurements, rate: f64) -> f64 {
 /// Cylinders and sectors of a track between the places where the rate was measured.
 fn zones_of(measured: &Measurements, rotation_ms: f64, next_ms: f64) -> Vec<(u64, u64)> {
     let mut zones = Vec::new();
+    // Rates that no disk of its size has, from a cache on the way for instance, still give cylinders as profiles have.
+    let of_cylinders = |cylinders: u64| measured.bytes as f64 / (cylinders * HEADS * SECTOR_BYTES) as f64;
+    let most = of_cylinders(CYLINDERS_LEAST).clamp(1.0, 1e6).floor();
+    let least = of_cylinders(CYLINDERS_READ / 2).clamp(1.0, most).ceil();
     for (at, &(offset, rate)) in measured.rates.iter().enumerate() {
         let (end, next_rate) = measured.rates.get(at + 1).copied().unwrap_or((measured.bytes, rate));
         let rate = (rate + next_rate) / 2.0;
         let tracks_ms = HEADS as f64 * rotation_ms + next_ms;
-        let sectors = (rate * 1e3 * tracks_ms / HEADS as f64 / SECTOR_BYTES as f64).round().clamp(1.0, 1e6) as u64;
+        let sectors = (rate * 1e3 * tracks_ms / HEADS as f64 / SECTOR_BYTES as f64).round().clamp(least, most) as u64;
         zones.push(((end - offset).div_ceil(HEADS * sectors * SECTOR_BYTES), sectors));
     }
     zones

@@ -28,6 +28,10 @@ const BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
 
 /// The most cylinders of a disk that is enlarged beyond its profile.
 const CYLINDERS_MOST: u64 = 1 << 30;
+/// The fewest cylinders that a profile may have in use.
+pub(crate) const CYLINDERS_LEAST: u64 = 3;
+/// The most cylinders in use of a profile that is read.
+pub(crate) const CYLINDERS_READ: u64 = 10_000_000;
 
 /// Why a text is not a profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -265,7 +269,7 @@ impl Profile {
 }
 
 /// The number of cylinders that hold the first `bytes` of a disk, if it has that many.
-fn cylinders_of(bytes: u64, heads: u64, zones: &[(u64, u64)]) -> Option<u64> {
+pub(crate) fn cylinders_of(bytes: u64, heads: u64, zones: &[(u64, u64)]) -> Option<u64> {
     let (mut cylinders, mut left) = (0, bytes.div_ceil(SECTOR_BYTES));
     for &(count, per_track) in zones {
         let used = left.div_ceil(heads * per_track).min(count);
@@ -283,9 +287,9 @@ fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> 
         let expected = "at most the capacity of heads and zones".to_owned();
         return Err(ProfileError::Value { key: "bytes", found: bytes.to_string(), expected });
     };
-    if !(3..=10_000_000).contains(&cylinders) {
+    if !(CYLINDERS_LEAST..=CYLINDERS_READ).contains(&cylinders) {
         let found = format!("such that 'bytes' fits in {cylinders} cylinders");
-        return Err(ProfileError::Value { key: "zones", found, expected: "3 to 10000000 cylinders in use".to_owned() });
+        return Err(ProfileError::Value { key: "zones", found, expected: format!("{CYLINDERS_LEAST} to {CYLINDERS_READ} cylinders in use") });
     }
     let time = 0.0..=1000.0;
     let next_ms = figures.number("seek_next_ms", 0.001..=1000.0, "the time to the next cylinder")?;
