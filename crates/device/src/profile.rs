@@ -289,7 +289,11 @@ fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> 
     };
     if !(CYLINDERS_LEAST..=CYLINDERS_READ).contains(&cylinders) {
         let found = format!("such that 'bytes' fits in {cylinders} cylinders");
-        return Err(ProfileError::Value { key: "zones", found, expected: format!("{CYLINDERS_LEAST} to {CYLINDERS_READ} cylinders in use") });
+        return Err(ProfileError::Value {
+            key: "zones",
+            found,
+            expected: format!("{CYLINDERS_LEAST} to {CYLINDERS_READ} cylinders in use"),
+        });
     }
     let time = 0.0..=1000.0;
     let next_ms = figures.number("seek_next_ms", 0.001..=1000.0, "the time to the next cylinder")?;

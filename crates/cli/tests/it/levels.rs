@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use nigh_nbd::client::Client;
@@ -39,10 +40,17 @@ fn connect(server: &Server) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), "disk", &[]).unwrap()
 }
 
-/// Reads, writes, zeroes, trims and flushes blocks at random until it is told to stop, or the server is gone.
-fn work(client: &mut Client<UnixStream>, seed: u64, over: &AtomicBool) -> Result<(), nigh_nbd::client::Error> {
+/// Reads, writes, zeroes, trims and flushes blocks at random, and counts that in `done`, until it is told to stop, or the
+/// server is gone.
+fn work(
+    client: &mut Client<UnixStream>,
+    seed: u64,
+    done: &AtomicU64,
+    over: &AtomicBool,
+) -> Result<(), nigh_nbd::client::Error> {
     let mut state = seed;
     while !over.load(Ordering::Relaxed) {
+        done.fetch_add(1, Ordering::Relaxed);
         let block = random(&mut state, BLOCKS) * random(&mut state, BLOCKS) / BLOCKS;
         let offset = block * BLOCK;
         let length = (1 + random(&mut state, 8)).min(BLOCKS - block) * BLOCK;
@@ -94,19 +102,26 @@ fn no_stale_byte_however_a_server_ends() {
         }
         let mut state = round + 1;
         let server = serve(&folder, round);
-        let over = AtomicBool::new(false);
+        let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let clients = [connect(&server), connect(&server)];
         let in_order = round % 4 == 3;
         std::thread::scope(|scope| {
-            for connection in 0..2 {
-                let (server, over) = (&server, &over);
-                scope.spawn(move || {
-                    let mut client = connect(server);
-                    let worked = work(&mut client, round * 2 + connection + 1, over);
-                    // A server that is killed replies no more.
-                    assert!(worked.is_ok() || !in_order, "{worked:?}");
-                });
+            let workers: Vec<_> = clients
+                .into_iter()
+                .zip(round * 2 + 1..)
+                .map(|(mut client, seed)| {
+                    let (done, over) = (&done, &over);
+                    scope.spawn(move || {
+                        let worked = work(&mut client, seed, done, over);
+                        // A server that is killed replies no more.
+                        assert!(worked.is_ok() || !in_order, "{worked:?}");
+                    })
+                })
+                .collect();
+            let most = 50 + random(&mut state, 2000);
+            while done.load(Ordering::Relaxed) < most && !workers.iter().any(ScopedJoinHandle::is_finished) {
+                std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_millis(20 + random(&mut state, 150)));
             if in_order {
                 over.store(true, Ordering::Relaxed);
             } else {

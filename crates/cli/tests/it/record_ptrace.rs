@@ -83,7 +83,7 @@ fn running_processes_are_recorded_and_go_on() {
         assert!(output.status.success(), "{said}");
         assert!(begin.elapsed() < Duration::from_secs(20), "{said}");
         let found = requests(&folder.path().join("a.parquet"), None);
-        assert!(found.len() > 100, "{said}");
+        assert!(found.len() > 20, "{said}");
         assert!(found.iter().any(|request| request.tenant.to_string() == process), "{said}");
         assert!(running.try_wait().unwrap().is_none(), "it goes on");
     }
