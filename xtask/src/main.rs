@@ -38,7 +38,7 @@ enum Command {
         /// First do what `install` does
         #[arg(long)]
         install: bool,
-        /// Fail if it takes longer, such as 20m
+        /// Fail if it takes longer, such as 20m, without the steps that run because their inputs changed
         #[arg(long, value_parser = limit)]
         within: Option<Duration>,
     },

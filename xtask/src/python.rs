@@ -35,7 +35,7 @@ pub(crate) fn test(release: bool, report: &mut Report) -> anyhow::Result<()> {
     check(&mut mypy)?;
     let mut pytest = pytest(&environment, &folder);
     let results = folder.join("junit.xml");
-    pytest.args(["--quiet", "-rfE", "--junit-xml"]).arg(&results);
+    pytest.args(["--quiet", "-rfE", "--numprocesses", "auto", "--junit-xml"]).arg(&results);
     let status = pytest.status().context("starting pytest")?;
     if results.exists() {
         report.add(&results)?;
