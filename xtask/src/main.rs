@@ -62,6 +62,12 @@ enum Command {
     Install,
     /// The rules of the tree that no compiler checks
     Tidy,
+    /// Write crates/union/Cargo.toml again: the features that the crates ask of others, together
+    Union {
+        /// Only check it
+        #[arg(long)]
+        check: bool,
+    },
     /// Our figures beside published ones, as tables
     Golden,
     /// Whole traces through `nigh sim` and `nigh serve`: every policy has the same hits in both
@@ -172,6 +178,7 @@ fn main() -> ExitCode {
         Command::List => steps::list(),
         Command::Test { install } => install.then(suite::install).unwrap_or(Ok(())).and_then(|()| tests::all()),
         Command::Install => suite::install(),
+        Command::Union { check } => suite::union(check),
         Command::Tidy => tidy::tidy(),
         Command::Golden => suite::golden(),
         Command::Agreement => suite::agreement(),

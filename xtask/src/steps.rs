@@ -141,6 +141,13 @@ pub(crate) const STEPS: &[Step] = &[
         work: |_| suite::alone(),
     },
     Step {
+        name: "union",
+        command: "cargo xtask union --check",
+        tier: Tier::Release,
+        inputs: ALWAYS,
+        work: |_| suite::union(true),
+    },
+    Step {
         name: "many seeds",
         command: "NIGH_TESTS=release cargo xtask test",
         tier: Tier::Release,

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::python;
 use crate::report::Report;
-use crate::run::{builds, cargo, check, root};
+use crate::run::{builds, cargo, check, in_root, root};
 
 /// Debian packages that black box tests and checks of pages use.
 const PACKAGES: &[&str] = &[
@@ -33,6 +33,9 @@ const PACKAGES: &[&str] = &[
 
 /// The file system exerciser, and where tests look for it: in `tools` of the folder of builds.
 const FSX: &str = "fsx@0.3.2";
+
+/// Writes crates/union.
+const HAKARI: &str = "cargo-hakari@0.9.39";
 
 /// The workspace compiles with the `rust-version` that it states.
 pub(crate) fn oldest_rust() -> anyhow::Result<()> {
@@ -75,6 +78,13 @@ pub(crate) fn install() -> anyhow::Result<()> {
 pub(crate) fn tool(name: &str) -> anyhow::Result<()> {
     let tools = builds().join("tools");
     check(cargo(&["install", name, "--locked", "--debug", "--quiet", "--root"]).arg(&tools))
+}
+
+/// The features of other crates, chosen once for the workspace (crates/union).
+pub(crate) fn union(only_check: bool) -> anyhow::Result<()> {
+    tool(HAKARI)?;
+    let task = if only_check { "verify" } else { "generate" };
+    check(in_root(builds().join("tools/bin/cargo-hakari")).args(["hakari", task]))
 }
 
 /// Each crate alone, as programs use it: no other crate of the workspace adds features.

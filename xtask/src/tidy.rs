@@ -130,6 +130,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-tls", &[]),
     ("nigh-trace", &["nigh-text"]),
     ("nigh-tracefs", &["nigh-trace"]),
+    ("nigh-union", &[]),
     ("xtask", &["nigh-text"]),
 ];
 
