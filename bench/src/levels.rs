@@ -112,7 +112,12 @@ impl Place {
         let mut serve = nigh()?;
         serve.arg("serve").arg(format!("=delay:disk={DISK},speed={SPEED}:{}", self.path("disk").display()));
         serve.args(["--memory", MEMORY, "--policy", "lru", "--shards", "1", "--log", "error"]);
-        serve.arg("--listen").arg(format!("unix:{}", socket.display())).arg("--control").arg(self.path("control"));
+        serve
+            .arg("--listen")
+            .arg(format!("unix:{}", socket.display()))
+            .arg("--control")
+            .arg(self.path("control"))
+            .args(["--warm", "none"]);
         if with_level {
             // With room for the file's header.
             let (path, mib) = (self.path("level"), LEVEL_MIB + 1);

@@ -157,6 +157,10 @@ pub(crate) struct ServeArgs {
     pub(crate) level: Vec<String>,
     #[command(flatten)]
     pub(crate) remote_level: RemoteLevelArgs,
+    /// The list of the blocks in memory, kept every minute and at the end; they are loaded again after a start, into free memory
+    /// only; none for no such list [default: the path of --control, or of the file of --level, with .warm appended]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) warm: Option<PathBuf>,
     /// Policy that chooses the block to evict ('nigh policies' lists them), or ulc, which also decides what each --level has
     /// [default: lirs]
     #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]

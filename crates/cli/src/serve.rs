@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use nigh_policy::Spec;
 use nigh_server::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
     HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings,
-    Scheme, Server, ServerShare, Settings, SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
+    Scheme, Server, ServerShare, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings, WriteMode, is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -64,6 +64,7 @@ struct File {
     level_key: Option<PathBuf>,
     level_required: Option<bool>,
     level_wait: Option<String>,
+    warm: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listen: Vec<String>,
     socket_mode: Option<String>,
@@ -126,6 +127,8 @@ struct Plan {
     level_wait: Duration,
 }
 
+/// In place of a file: no list of the blocks in memory.
+const NO_LIST: &str = "none";
 /// The pause between two attempts to reach the level on another host.
 const LEVEL_PAUSE: Duration = Duration::from_millis(500);
 
@@ -438,7 +441,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.sockets.group = args.socket_group.clone().or(file.socket_group);
     settings.tls = tls(args, file.tls)?;
     settings.sandboxed = !args.hardening.no_sandbox && file.sandbox.unwrap_or(true);
-    let settings = settings.agreed()?;
+    let mut settings = settings.agreed()?;
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let core_dumps = args.hardening.core_dumps || file.core_dumps.unwrap_or(false);
@@ -446,6 +449,8 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     ensure!(settings.sandboxed || sandbox_allow.is_empty(), "there is no sandbox: --sandbox-allow has no effect");
     let user = args.hardening.user.as_ref().or(file.user.as_ref()).map(|text| text.parse()).transpose()?;
     let control = args.control.clone().or(file.control);
+    settings.host.warm =
+        warm(args.warm.clone().or(file.warm), control.as_deref(), &settings.host.levels).map(WarmSettings::new);
     let record = args.record.as_deref().map(|file| {
         let sample = args.record_sample.clone();
         let recording = RecordingArgs { sample, export: vec![], time: None, limit: None, force: false };
@@ -597,6 +602,20 @@ fn mode(text: &str) -> anyhow::Result<u32> {
     mode.with_context(|| format!("'{text}' is no mode of a socket: expected octal digits from 0 to 0777, such as 0660"))
 }
 
+/// The file of the list of blocks in memory: as it was asked for, or beside another file of the server.
+fn warm(asked: Option<PathBuf>, control: Option<&Path>, levels: &[LevelSettings]) -> Option<PathBuf> {
+    match asked {
+        Some(path) if path == Path::new(NO_LIST) => None,
+        Some(path) => Some(path),
+        None => {
+            let level = levels.iter().find_map(|level| level.target.path());
+            let mut path = control.or(level)?.as_os_str().to_owned();
+            path.push(".warm");
+            Some(path.into())
+        }
+    }
+}
+
 /// A size such as 512M, in bytes.
 pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
     match nigh_text::bytes(text) {
@@ -661,6 +680,9 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
             let (name, bytes, client) = (remote.name_of(share), human_bytes(share.bytes), &remote.client);
             let _ = writeln!(text, "level    {name}, {bytes} as {client}{required}{wait}");
         }
+    }
+    if let Some(WarmSettings { file, .. }) = &settings.host.warm {
+        let _ = writeln!(text, "warm     {}, a list of the blocks in memory", file.display());
     }
     let _ = writeln!(text, "ahead    {}", settings.host.readahead);
     let _ = writeln!(

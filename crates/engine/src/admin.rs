@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use nigh_policy::Slot;
+
 use crate::arena::Exclusive;
 use crate::config::Config;
 use crate::counters::{Counters, Gauges};
@@ -85,6 +87,17 @@ impl Engine {
             Some(frame) if !self.frames.has(frame, LOADING) => BlockState::Clean,
             _ => BlockState::Absent,
         }
+    }
+
+    /// The slots of the index, whose numbers are below this.
+    pub fn slots(&self) -> u32 {
+        self.slots.numbers()
+    }
+
+    /// The blocks in memory among the slots of `range`, in no order.
+    pub fn resident(&self, range: Range<u32>) -> impl Iterator<Item = (Volume, u64)> {
+        let known = range.filter_map(|at| Some((Slot(at), self.slots.known(Slot(at))?)));
+        known.filter(|(slot, _)| self.slots.frame(*slot) != NONE).map(|(_, key)| (key.volume(), key.index()))
     }
 
     /// The blocks of `range` of an open `volume` that are dirty, in order. It takes time for these blocks only.

@@ -358,7 +358,7 @@ impl Engine {
 
     /// Whether `request` could be executed if nothing else were in progress.
     #[inline]
-    fn check_request(&self, request: &Request) -> Result<(), Refusal> {
+    pub(crate) fn check_request(&self, request: &Request) -> Result<(), Refusal> {
         let state = self.volumes.get(request.volume.0 as usize).and_then(Option::as_ref);
         let Some(state) = state.filter(|state| state.closing.is_none()) else { return Err(Refusal::NoVolume) };
         if request.op == Op::Flush {

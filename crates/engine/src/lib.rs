@@ -56,8 +56,8 @@ pub use files::{Files, Piece};
 pub use level::{LevelConfig, Stored};
 pub use port::PortConfig;
 pub use request::{
-    Action, BlockState, Damage, Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted,
-    Volume, WriteMode,
+    Action, BlockState, Damage, Fault, Fill, Op, Operation, Outcome, Port, Reached, Refusal, Region, Reply, Request,
+    Submitted, Volume, WriteMode,
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
 pub use shard::{EXTENT_BYTES, shard_of};

@@ -11,7 +11,7 @@ use crate::engine::{Engine, Load, LoadWaiters, Start, Step};
 use crate::frames::{LOADING, PREFETCHED};
 use crate::queue::Class;
 use crate::record::{Reading, Record};
-use crate::request::{Outcome, Request, Volume};
+use crate::request::{Outcome, Reached, Request, Volume};
 use crate::slots::{Key, NONE};
 
 impl Engine {
@@ -314,15 +314,26 @@ impl Engine {
 
     /// Loads the absent blocks of the request's range, up to the limit.
     pub(crate) fn prefetch(&mut self, request: &Request, now: u64) {
-        let volume = request.volume;
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let total = blocks.end - blocks.start;
         let budget = u64::from(self.config.limits.prefetching);
-        let considered: Range<u64> = blocks.start..blocks.end.min(blocks.start + budget);
+        let considered = blocks.start..blocks.end.min(blocks.start + budget);
+        let (_, loading) = self.load_ahead(request, considered, now);
+        let counters = &mut self.volume(request.volume).counters;
+        counters.prefetch_issued += u64::from(loading);
+        counters.prefetch_dropped += total - u64::from(loading);
+    }
+
+    /// Loads the absent ones of `blocks` as far as the limits allow. Returns the first block that was not considered, and how
+    /// many are being loaded now.
+    fn load_ahead(&mut self, request: &Request, blocks: Range<u64>, now: u64) -> (u64, u32) {
+        let volume = request.volume;
         let mut missing = Vec::new();
-        for block in considered {
+        let mut next = blocks.end;
+        for block in blocks {
             let key = Key::new(volume, block);
             if !self.has_prefetch_budget(volume, missing.len() as u32) {
+                next = block;
                 break;
             }
             if self.current(key).is_some() || self.volume(volume).is_locked(&(block..block + 1), NONE) {
@@ -336,9 +347,21 @@ impl Engine {
             self.volume(volume).prefetching += 1;
             missing.push((block, frame));
         }
-        let counters = &mut self.volume(volume).counters;
-        counters.prefetch_issued += missing.len() as u64;
-        counters.prefetch_dropped += total - missing.len() as u64;
         self.load(volume, &missing, Reading::Ahead, now, |_| SmallVec::new());
+        (next, missing.len() as u32)
+    }
+
+    /// Loads the absent blocks of a prefetch's range, as far as the limits allow, if there is memory that no block takes: what
+    /// was in memory before a restart replaces nothing that came since.
+    pub fn warm(&mut self, now: u64, request: &Request) -> Reached {
+        let free = u64::from(self.capacity.saturating_sub(self.resident));
+        if free == 0 || self.check_request(request).is_err() {
+            return Reached::Full;
+        }
+        let blocks = self.blocks(&(request.offset..request.offset + request.length));
+        let considered = blocks.start..blocks.end.min(blocks.start + free);
+        let (next, loading) = self.load_ahead(request, considered, now);
+        self.volume(request.volume).counters.prefetch_issued += u64::from(loading);
+        Reached::Block { next, loading }
     }
 }

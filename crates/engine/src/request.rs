@@ -93,6 +93,20 @@ pub struct Request {
     pub token: u64,
 }
 
+/// How far [`Engine::warm`](crate::Engine::warm) came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// The limits allow no more now.
+    Block {
+        /// The first block that was not considered.
+        next: u64,
+        /// How many of those before are being loaded because of it.
+        loading: u32,
+    },
+    /// No memory is free, or the volume is not open.
+    Full,
+}
+
 /// The result of submitting a request.
 #[derive(Debug)]
 pub struct Submitted {

@@ -10,6 +10,7 @@ use crate::disk::Disk;
 use crate::error::ChangeError;
 use crate::settings::Settings;
 use crate::sync::lock;
+use crate::warm::Warm;
 
 /// State shared by the threads.
 pub(crate) struct Common {
@@ -21,6 +22,8 @@ pub(crate) struct Common {
     pub(crate) stopping: AtomicBool,
     /// Set when every disk is closed, so that the timer has nothing to do.
     pub(crate) closed: AtomicBool,
+    /// The list of the blocks in memory, if it is kept.
+    pub(crate) warm: Option<Warm>,
     /// Held while the host is being changed.
     pub(crate) administration: Mutex<()>,
 }

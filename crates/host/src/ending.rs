@@ -13,6 +13,7 @@ use crate::common::Common;
 use crate::disk::{Disk, Opening};
 use crate::error::{HostError, Unwritten};
 use crate::sync::{lock, lock_within};
+use crate::warm::Warm;
 use crate::work::{Waiter, Work};
 
 /// How long an end with a limit waits for a change of the host in progress, which may wait for a device.
@@ -159,8 +160,10 @@ fn end(common: &Common, threads: Vec<JoinHandle<()>>, changing: Option<Duration>
     }
     common.close_all(unwritten);
     common.keep_levels();
+    common.save_warm();
     closed.store(true, Ordering::Release);
     cache.timer.wake();
+    common.warm.iter().for_each(Warm::wake);
     cache.end_encoding();
     handle.stop();
     for thread in threads {

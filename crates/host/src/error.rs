@@ -118,6 +118,17 @@ pub enum StartError {
     /// A level cannot be used.
     #[error(transparent)]
     Level(#[from] LevelError),
+    /// The list of blocks that were in memory cannot be read.
+    #[error("{path}: {source}", path = path.display())]
+    Warm {
+        /// Its file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file for this list holds something else, which is not replaced.
+    #[error("{path} is no list of blocks: choose another file, or remove this one", path = .0.display())]
+    NoWarm(PathBuf),
     /// The machine has less memory.
     #[error("{asked} MiB of memory requested, but the machine has only {there} MiB")]
     Memory {
@@ -241,6 +252,17 @@ pub enum ChangeError {
         /// Its tenant.
         tenant: String,
     },
+    /// The list of blocks that were in memory cannot be read.
+    #[error("{path}: {source}", path = path.display())]
+    Warm {
+        /// Its file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file for this list holds something else, which is not replaced.
+    #[error("{path} is no list of blocks: choose another file, or remove this one", path = .0.display())]
+    NoWarm(PathBuf),
     /// The machine has less memory.
     #[error("{asked} MiB of memory requested, but the machine has only {there} MiB")]
     Memory {

@@ -28,6 +28,7 @@ use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings, TARGETS_MAX
 use crate::statistics::{DiskStatistics, HostStatistics};
 use crate::sync::lock;
 use crate::tenants::{TenantStatistics, agree_on_bounds};
+use crate::warm::Warm;
 use crate::work::Work;
 
 /// How long the start compares the file of a level with those of disks that do not respond.
@@ -122,6 +123,8 @@ impl Host {
             handle.attach(level.port(), device);
             levels.push(level);
         }
+        let names = disks.iter().map(|disk| disk.name.as_str()).collect();
+        let warm = settings.warm.as_ref().map(|warm| Warm::open(warm, &names)).transpose()?;
         let readahead = std::mem::take(&mut settings.readahead);
         let (shards, ports) = (settings.shards(), settings.ports());
         let cache = Cache::new(shards, &config, ports, contents, levels.into(), readahead, handle.clone())?;
@@ -131,6 +134,7 @@ impl Host {
             settings: Mutex::new(settings),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            warm,
             administration: Mutex::new(()),
         };
         // From here on, dropping it ends its threads.
@@ -138,6 +142,11 @@ impl Host {
         host.drive(driver)?;
         let late = host.common.open_first(disks, patience)?;
         host.common.begin_levels(before)?;
+        if host.common.warm.is_some() {
+            let at = host.common.clone();
+            let keep = move || or_poison(&at.cache, "warm", || at.keep_warm());
+            lock(&host.threads).push(Builder::new().name("warm".into()).spawn(keep)?);
+        }
         Ok((host, late))
     }
 

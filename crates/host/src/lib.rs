@@ -36,6 +36,8 @@ mod tenants;
 mod throttle;
 mod timer;
 mod volumes;
+mod warm;
+mod warming;
 mod work;
 
 pub use nigh_content::Scheme;
@@ -55,7 +57,7 @@ pub use opening::Late;
 pub use session::Session;
 pub use settings::{
     BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings,
-    TARGETS_MAX,
+    TARGETS_MAX, WarmSettings,
 };
 pub use statistics::{DiskStatistics, HostStatistics};
 pub use tenants::{TenantStatistics, agree_on_bounds};

@@ -1,6 +1,7 @@
 //! The configuration of a host.
 
 use std::io;
+use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -189,6 +190,22 @@ impl RemoteLevelSettings {
     }
 }
 
+/// The list of the blocks in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmSettings {
+    /// Its file, which is replaced; it is created if it does not exist.
+    pub file: PathBuf,
+    /// The time between two lists. One is kept at the end, too.
+    pub every: Duration,
+}
+
+impl WarmSettings {
+    /// A list in `file`, every minute.
+    pub fn new(file: impl Into<PathBuf>) -> WarmSettings {
+        WarmSettings { file: file.into(), every: Duration::from_secs(60) }
+    }
+}
+
 /// The configuration of a host.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -226,6 +243,8 @@ pub struct Settings {
     pub levels: Vec<LevelSettings>,
     /// The level below those, on other hosts.
     pub remote_level: Option<RemoteLevelSettings>,
+    /// If present, a file keeps the list of the blocks in memory, which are loaded again after a start.
+    pub warm: Option<WarmSettings>,
     /// The disks at the start.
     pub disks: Vec<DiskSettings>,
 }
@@ -262,6 +281,7 @@ impl Settings {
             content: None,
             levels: Vec::new(),
             remote_level: None,
+            warm: None,
             disks,
         }
     }

@@ -39,7 +39,7 @@ pub use nigh_host::{
     Allocation, BLOCK, Chunk, ClientTlsSettings, ContentSettings, ContentStatistics, Directive, DiskError,
     DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelServerStatistics,
     LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings,
-    TenantStatistics, Unwritten, WriteMode,
+    TenantStatistics, Unwritten, WarmSettings, WriteMode,
 };
 
 pub use command::Command;

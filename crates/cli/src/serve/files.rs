@@ -19,6 +19,7 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
     let Settings { host, exports, metrics, tls, .. } = settings;
     exports.iter().flat_map(|export| export.disk.targets()).for_each(|target| rules.target(target));
     host.levels.iter().for_each(|level| rules.target(&level.target));
+    host.warm.iter().for_each(|warm| rules.beside(&warm.file, change()));
     for address in listen {
         if let Listen::Unix(path) = address {
             rules.beside(path, socket());

@@ -4,7 +4,7 @@ use nigh_server::{
     Allocation, ExportOptions, ExportSettings, LevelSettings, Settings, SocketSettings, WriteMode, amount,
 };
 
-use super::{File, FileExport, FileTls, Plan};
+use super::{File, FileExport, FileTls, NO_LIST, Plan};
 use crate::args::{AllocateArg, WriteModeArg};
 
 /// A file that `--config` reads as `plan`.
@@ -62,6 +62,7 @@ fn file(plan: &Plan) -> File {
         level_key: level_tls.map(|tls| tls.key.clone()),
         level_wait: host.remote_level.as_ref().map(|_| format!("{}s", level_wait.as_secs_f64())),
         level_required: host.remote_level.as_ref().map(|remote| remote.required),
+        warm: Some(host.warm.as_ref().map_or_else(|| NO_LIST.into(), |warm| warm.file.clone())),
         listen: listen.iter().map(ToString::to_string).collect(),
         socket_mode: mode.map(|mode| format!("{mode:04o}")),
         socket_group: group.clone(),
@@ -172,6 +173,7 @@ mod tests {
             level_key: Some("k".into()),
             level_required: Some(true),
             level_wait: text(),
+            warm: Some("w".into()),
             listen: vec![String::new()],
             socket_mode: text(),
             socket_group: text(),

@@ -136,7 +136,7 @@ fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, more: &[&st
     let image = folder.empty_image("image", trace.disk_bytes);
     let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
     let disk = format!("disk={image}");
-    let plain = ["--memory", &memory, "--policy", policy, "--control", &control, &disk];
+    let plain = ["--memory", &memory, "--policy", policy, "--control", &control, "--warm", "none", &disk];
     let server = folder.serve(&[&plain[..], more].concat());
     feed(&server, &trace.requests);
     let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));

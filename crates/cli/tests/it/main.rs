@@ -50,4 +50,5 @@ mod tiers;
 mod timed;
 mod trace_recording;
 mod tutorials;
+mod warm;
 mod words;

@@ -7,3 +7,4 @@ mod sessions;
 mod targets;
 mod tenants;
 mod threads;
+mod warm;

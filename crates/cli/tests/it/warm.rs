@@ -1,0 +1,62 @@
+//! What was in memory is there again after a restart, with and without a level.
+
+use std::os::unix::net::UnixStream;
+
+use nigh_nbd::client::Client;
+
+use crate::command::refusal;
+use crate::serving::{Folder, Server, nigh, until};
+
+const BLOCK: u64 = 4096;
+const DISK: u64 = 16 << 20;
+const BLOCKS: u64 = 1024;
+
+fn read(server: &Server) {
+    let mut client = Client::connect(UnixStream::connect(&server.socket).unwrap(), "disk", &[]).unwrap();
+    for block in 0..BLOCKS {
+        client.read(3 * block * BLOCK, BLOCK as usize).unwrap();
+    }
+    client.disconnect().unwrap();
+}
+
+fn of(folder: &Folder, name: &str) -> u64 {
+    let status = folder.status();
+    status["exports"][0][name].as_u64().unwrap_or_else(|| panic!("{status:#}"))
+}
+
+#[test]
+fn warm_5_a_restart_keeps_the_hottest_blocks() {
+    for level in [false, true] {
+        let folder = Folder::new();
+        let disk = format!("disk={}", folder.empty_image("image", DISK));
+        let (control, file) = (folder.text("control"), format!("file:{}:32M", folder.text("level")));
+        let mut arguments = vec!["--memory", "8M", "--control", &control, &disk];
+        if level {
+            arguments.extend(["--level", &file]);
+        }
+        let server = folder.serve(&arguments);
+        read(&server);
+        server.end();
+        let server = folder.serve(&arguments);
+        until("all is loaded", || {
+            !server.logged("loaded what was in memory").is_empty() && of(&folder, "prefetch_issued") == BLOCKS
+        });
+        until("nothing is being loaded", || folder.status()["loading"].as_u64() == Some(0));
+        read(&server);
+        assert_eq!((of(&folder, "hits"), of(&folder, "misses")), (BLOCKS, 0), "level: {level}");
+        server.end();
+        // No list: nothing is loaded.
+        let server = folder.serve(&[&arguments[..], &["--warm", "none"]].concat());
+        assert_eq!(of(&folder, "prefetch_issued"), 0);
+        server.end();
+    }
+}
+
+#[test]
+fn warm_5_another_file_is_not_replaced() {
+    let folder = Folder::new();
+    let disk = format!("disk={}", folder.empty_image("image", DISK));
+    let listen = format!("unix:{}", folder.text("socket"));
+    let said = refusal(&nigh(&["--listen", &listen], &["--warm", &folder.text("image"), &disk]).output().unwrap());
+    assert!(said.contains("image is no list of blocks: choose another file"), "{said}");
+}
