@@ -15,7 +15,7 @@ use crate::size::human_bytes;
 
 const BLOCK: u64 = 4096;
 /// Bytes that the store takes for a block besides its contents, at most.
-const INDEX: u64 = 124;
+const INDEX: u64 = 88;
 /// The largest file: its blocks are numbered in 32 bits.
 const FILE_MOST: u64 = 15 << 40;
 /// The most namespaces of a client: `nigh serve` has one, so with TLS as many servers may have the same certificate.

@@ -1,4 +1,4 @@
-//! The blocks of a store by slot: whose they are, and where their contents are: in memory, in a file, or in both.
+//! The blocks of a store by slot: where their contents are: in memory, in a file, or in both.
 //!
 //! A block enters in memory. Those that were used longest ago are written to the file, each at the place with the number of its slot,
 //! and leave memory. The caller reads and writes the file, while nothing is locked. A *turn* tells a block of a slot from those before and after it.
@@ -6,32 +6,31 @@
 //! **Invariant:** a place is written only while its slot has no block that is in the file, by one writer. So what is read at a place is the block, if
 //! its turn is the same before and after.
 
-use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use nigh_policy::Slot;
 use nigh_policy::list::{Links, List};
+
+use crate::frames::{Frame, Frames, NoRoom};
 
 /// The most room in memory that is kept for blocks that arrive while others are being written, in blocks; an eighth of a smaller memory.
 const RESERVE: u32 = 4096;
 
 /// A block in a slot.
-pub(crate) struct Stored {
-    pub(crate) namespace: u32,
-    turn: u32,
-    pub(crate) block: u64,
+struct Stored {
+    turn: NonZeroU32,
     /// The checksum of what the file has of it.
     sum: Option<NonZeroU64>,
-    pub(crate) data: Option<Arc<[u8]>>,
+    /// Its contents in memory.
+    frame: Option<Frame>,
 }
 
 /// A block that is to be written to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cold {
     /// Its place.
     pub place: u32,
-    turn: u32,
-    /// Its contents.
-    pub data: Arc<[u8]>,
+    turn: NonZeroU32,
 }
 
 /// A block that is to be read from the file.
@@ -39,7 +38,7 @@ pub struct Cold {
 pub struct Filed {
     /// Its place.
     pub place: u32,
-    turn: u32,
+    turn: NonZeroU32,
     /// The checksum of its contents, as the caller computed it.
     pub sum: NonZeroU64,
 }
@@ -47,29 +46,35 @@ pub struct Filed {
 pub(crate) struct Contents {
     slots: Vec<Option<Stored>>,
     free: Vec<Slot>,
+    frames: Frames,
     /// The blocks in memory, the one that was used last first.
     links: Links,
     recent: List,
     /// The most of them.
     memory: u32,
-    turn: u32,
+    turn: NonZeroU32,
 }
 
 impl Contents {
-    pub(crate) fn new(slots: u32, memory: u32) -> Contents {
+    pub(crate) fn new(slots: u32, memory: u32, block_bytes: u32) -> Result<Contents, NoRoom> {
         let (links, [recent]) = Links::new(slots);
-        Contents {
+        Ok(Contents {
             slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().map(Slot).collect(),
+            frames: Frames::new(memory, block_bytes)?,
             links,
             recent,
             memory,
-            turn: 0,
-        }
+            turn: NonZeroU32::MIN,
+        })
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&Stored> {
+    fn get(&self, slot: Slot) -> Option<&Stored> {
         self.slots.get(slot.index())?.as_ref()
+    }
+
+    pub(crate) fn has_block(&self, slot: Slot) -> bool {
+        self.get(slot).is_some()
     }
 
     /// A slot for another block.
@@ -86,13 +91,22 @@ impl Contents {
         last.is_some_and(|slot| self.unload(slot))
     }
 
-    /// Puts a block into `slot`, which was taken, or has an earlier state of the same block.
-    pub(crate) fn put(&mut self, slot: Slot, namespace: u32, block: u64, data: &[u8]) {
-        if self.get(slot).is_some_and(|stored| stored.data.is_some()) {
-            self.recent.unlink(&mut self.links, slot);
-        }
-        self.turn = self.turn.wrapping_add(1);
-        let new = Stored { namespace, turn: self.turn, block, sum: None, data: Some(data.into()) };
+    /// The contents of `slot`, if they are in memory.
+    pub(crate) fn in_memory(&self, slot: Slot) -> Option<&[u8]> {
+        Some(self.frames.get(self.get(slot)?.frame?))
+    }
+
+    fn next_turn(&mut self) {
+        self.turn = self.turn.checked_add(1).unwrap_or(NonZeroU32::MIN);
+    }
+
+    /// Puts a block, for which there is room in memory, into `slot`, which was taken, or has an earlier state of the same block.
+    pub(crate) fn put(&mut self, slot: Slot, data: &[u8]) {
+        self.leave_memory(slot);
+        self.next_turn();
+        let frame = self.frames.put(data);
+        assert!(frame.is_some(), "there is no room in memory");
+        let new = Stored { turn: self.turn, sum: None, frame };
         if let Some(stored) = self.slots.get_mut(slot.index()) {
             *stored = Some(new);
             self.recent.push_front(&mut self.links, slot);
@@ -121,31 +135,34 @@ impl Contents {
             return;
         }
         if let Some(Some(stored)) = self.slots.get_mut(slot.index())
-            && stored.data.is_none()
+            && stored.frame.is_none()
+            && let Some(frame) = self.frames.put(data)
         {
-            stored.data = Some(data.into());
+            stored.frame = Some(frame);
             self.recent.push_front(&mut self.links, slot);
         }
     }
 
     /// Takes the contents of `slot` out of memory, if the file has them.
     fn unload(&mut self, slot: Slot) -> bool {
+        self.filed(slot).is_some() && self.leave_memory(slot)
+    }
+
+    /// Takes the contents of `slot` out of memory, wherever else they are. Returns whether they were there.
+    fn leave_memory(&mut self, slot: Slot) -> bool {
         let Some(Some(stored)) = self.slots.get_mut(slot.index()) else { return false };
-        let is_there = stored.sum.is_some() && stored.data.take().is_some();
-        if is_there {
-            self.recent.unlink(&mut self.links, slot);
-        }
-        is_there
+        let Some(frame) = stored.frame.take() else { return false };
+        self.frames.release(frame);
+        self.recent.unlink(&mut self.links, slot);
+        true
     }
 
     /// Empties `slot`.
-    pub(crate) fn vacate(&mut self, slot: Slot) -> Option<Stored> {
-        let stored = self.slots.get_mut(slot.index())?.take()?;
-        if stored.data.is_some() {
-            self.recent.unlink(&mut self.links, slot);
+    pub(crate) fn vacate(&mut self, slot: Slot) {
+        self.leave_memory(slot);
+        if self.slots.get_mut(slot.index()).and_then(Option::take).is_some() {
+            self.free.push(slot);
         }
-        self.free.push(slot);
-        Some(stored)
     }
 
     /// The number of blocks in memory from which on the coldest are written to the file.
@@ -166,9 +183,9 @@ impl Contents {
             next = self.recent.before(&self.links, slot);
             left -= 1;
             if !self.unload(slot)
-                && let Some(Stored { turn, data: Some(data), .. }) = self.get(slot)
+                && let Some(&Stored { turn, .. }) = self.get(slot)
             {
-                cold.push(Cold { place: slot.0, turn: *turn, data: data.clone() });
+                cold.push(Cold { place: slot.0, turn });
             }
         }
         cold
@@ -183,12 +200,15 @@ impl Contents {
             Some(slot)
         });
         let unfiled = all.filter_map(|slot| match self.get(slot)? {
-            Stored { turn, sum: None, data: Some(data), .. } => {
-                Some(Cold { place: slot.0, turn: *turn, data: data.clone() })
-            }
+            &Stored { turn, sum: None, .. } => Some(Cold { place: slot.0, turn }),
             _ => None,
         });
         unfiled.take(most).collect()
+    }
+
+    /// The contents of `cold`, unless it left memory.
+    pub(crate) fn of(&self, cold: &Cold) -> Option<&[u8]> {
+        self.in_memory(self.slot_of(cold)?)
     }
 
     /// The file has `cold`, with this checksum.
@@ -212,10 +232,10 @@ impl Contents {
 
     /// Puts a block of an earlier run, which the file has, into the slot with the number of its place. Returns false if the slot is taken or there is none.
     /// `restored` follows.
-    pub(crate) fn restore(&mut self, place: u32, namespace: u32, block: u64, sum: NonZeroU64) -> bool {
-        self.turn = self.turn.wrapping_add(1);
+    pub(crate) fn restore(&mut self, place: u32, sum: NonZeroU64) -> bool {
+        self.next_turn();
         let Some(slot @ None) = self.slots.get_mut(place as usize) else { return false };
-        *slot = Some(Stored { namespace, turn: self.turn, block, sum: Some(sum), data: None });
+        *slot = Some(Stored { turn: self.turn, sum: Some(sum), frame: None });
         true
     }
 
@@ -229,11 +249,12 @@ impl Contents {
         let stored = self.slots.iter().flatten().count();
         assert_eq!(self.free.len(), self.slots.len() - stored, "slots are lost");
         let recent = self.recent.checked(&self.links);
-        let in_memory = self.slots.iter().flatten().filter(|stored| stored.data.is_some()).count();
+        let in_memory = self.slots.iter().flatten().filter(|stored| stored.frame.is_some()).count();
         assert_eq!(recent.len(), in_memory, "blocks in memory are miscounted");
-        assert!(recent.iter().all(|&slot| self.get(slot).is_some_and(|stored| stored.data.is_some())));
+        assert!(recent.iter().all(|&slot| self.in_memory(slot).is_some()));
+        assert_eq!(self.frames.used(), in_memory, "frames are lost");
         assert!(self.recent.len() <= self.memory, "there is too much in memory");
-        let exists = |stored: &Stored| stored.data.is_some() || stored.sum.is_some();
+        let exists = |stored: &Stored| stored.frame.is_some() || stored.sum.is_some();
         assert!(self.slots.iter().flatten().all(exists), "a block is nowhere");
         stored
     }

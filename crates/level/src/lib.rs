@@ -3,12 +3,15 @@
 
 mod contents;
 mod fields;
+mod frames;
 mod hello;
+mod index;
 mod reply;
 mod request;
 mod store;
 
 pub use contents::{Cold, Filed};
+pub use frames::NoRoom;
 pub use hello::{Hello, Welcome};
 pub use reply::{Notice, Refusal, Reply, Result};
 pub use request::{Level, Place, Request};
@@ -30,6 +33,9 @@ pub const INVALIDATED_MAX: u64 = 4096;
 pub const TEXT_MAX: usize = 1024;
 /// The longest message, in bytes: a buffer of this size holds any.
 pub const MESSAGE_MAX: usize = reply::HEAD + NOTICES_MAX * reply::NOTICE + BLOCK_MAX;
+
+/// The longest message of a client, in bytes.
+pub const REQUEST_MAX: usize = request::HEAD + BLOCK_MAX;
 
 /// A message, or the number of bytes that are missing at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,20 +5,25 @@
 //!
 //! **Invariant:** no call frees all blocks of a namespace: they are freed step by step, by the calls that follow.
 
-use std::collections::hash_map::{Entry, IntoIter};
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
 use nigh_policy::Slot;
 use nigh_tier::{CLIENTS_MAX, Client, Server};
 
-use crate::contents::{Cold, Contents, Filed, Stored};
+use crate::contents::{Cold, Contents, Filed};
+use crate::frames::NoRoom;
+use crate::index::{Index, Owner, Set};
 use crate::{Hello, INVALIDATED_MAX, NOTICES_MAX, Notice, Place, Refusal, Reply, Request, Result};
 
 /// Why a namespace is [`Refusal::Taken`].
 const TAKEN: &str = "another server with this name has the level";
 /// The most notices that wait for a namespace. The oldest are dropped beyond that: the client's next request for such a block misses.
 const WAITING_MAX: usize = 64 << 10;
+/// All namespaces together have at most one notice for so many blocks of the store, or `WAITING_LEAST` if that is more. Beyond that, the
+/// namespace with the most notices loses the older half of its own.
+const BLOCKS_PER_NOTICE: u32 = 8;
+const WAITING_LEAST: u32 = 1024;
 /// Blocks of namespaces that are over, freed by each call.
 const FREED: usize = 32;
 /// Slots, beyond those of the blocks, of blocks that leave the store as soon as they are read from the file.
@@ -208,14 +213,15 @@ struct Namespace {
     changes: u64,
     /// The number of the connection that it had last.
     last: u64,
-    blocks: HashMap<u64, Slot>,
-    /// Of blocks that were replaced in this epoch.
-    notices: VecDeque<Notice>,
+    /// Those of its blocks that are valid.
+    blocks: Set,
+    /// Blocks that were replaced in this epoch.
+    notices: VecDeque<u64>,
 }
 
 /// The blocks of all clients.
 ///
-/// The block of a slot is valid if its namespace has it there. Others are of epochs that are over, or are being read from the file as they leave.
+/// Blocks that are in slots and not in the index are being read from the file as they leave.
 pub struct Store {
     limits: Limits,
     glru: Server,
@@ -227,8 +233,9 @@ pub struct Store {
     /// Numbers of namespaces that are closed.
     unused: Vec<u32>,
     contents: Contents,
-    /// The blocks of epochs that are over, with the numbers of their namespaces.
-    over: VecDeque<(u32, IntoIter<u64, Slot>)>,
+    index: Index,
+    /// Notices that wait, of all namespaces.
+    waiting: usize,
     connections: u64,
     /// The slots of notices, which are free again.
     noticed: Vec<Slot>,
@@ -251,12 +258,13 @@ impl Store {
     ///
     /// # Panics
     /// Without room for a block or a client.
-    pub fn new(limits: Limits) -> Store {
+    pub fn new(limits: Limits) -> std::result::Result<Store, NoRoom> {
         let clients = limits.clients.min(CLIENTS_MAX);
         let has_file = limits.memory_blocks < limits.blocks;
         // The incoming block has a slot before another one leaves.
         let slots = limits.blocks.saturating_add(if has_file { LEAVING } else { 1 });
-        Store {
+        let memory = if has_file { limits.memory_blocks } else { slots };
+        Ok(Store {
             limits: Limits { clients, ..limits },
             glru: Server::new(slots, clients, limits.blocks).with_most_steps(STEPS),
             clients: Vec::new(),
@@ -264,12 +272,13 @@ impl Store {
             names: HashMap::new(),
             namespaces: Vec::new(),
             unused: Vec::new(),
-            contents: Contents::new(slots, if has_file { limits.memory_blocks } else { slots }),
-            over: VecDeque::new(),
+            contents: Contents::new(slots, memory, limits.block_bytes)?,
+            index: Index::new(slots),
+            waiting: 0,
             connections: 0,
             noticed: Vec::new(),
             restored: 0,
-        }
+        })
     }
 
     /// The time at the start, in microseconds: blocks of an earlier run were referenced before.
@@ -333,20 +342,21 @@ impl Store {
     fn close(&mut self, number: u32) {
         self.end_epoch(number);
         if let Some(of) = self.namespaces.get_mut(number as usize) {
+            self.index.end(std::mem::replace(&mut of.blocks, Set::NONE));
             of.connection = 0;
             self.unused.push(number);
         }
     }
 
     /// The blocks of the namespace's epoch are no longer valid. Returns their number.
-    fn end_epoch(&mut self, number: u32) -> usize {
+    fn end_epoch(&mut self, number: u32) -> u32 {
         let Some(of) = self.namespaces.get_mut(number as usize) else { return 0 };
-        of.notices.clear();
+        self.waiting -= std::mem::take(&mut of.notices).len();
         of.changes += 1;
-        let blocks = std::mem::take(&mut of.blocks);
-        let count = blocks.len();
+        let count = self.index.count(of.blocks);
         if count > 0 {
-            self.over.push_back((number, blocks.into_iter()));
+            self.index.end(of.blocks);
+            of.blocks = self.index.set(of.client, number);
         }
         count
     }
@@ -354,23 +364,10 @@ impl Store {
     /// Frees some blocks of epochs that are over, as each request does. Returns whether there are more.
     pub fn free_some(&mut self) -> bool {
         for _ in 0..FREED {
-            let Some((number, blocks)) = self.over.front_mut() else { return false };
-            let number = *number;
-            let Some((block, slot)) = blocks.next() else {
-                self.over.pop_front();
-                continue;
-            };
-            // The slot may have another block by now.
-            let has = self.contents.get(slot).is_some_and(|stored| (stored.namespace, stored.block) == (number, block));
-            if has && !self.is_valid(number, block, slot) {
-                self.vacate(slot);
-            }
+            let Some(slot) = self.index.take_over() else { return false };
+            self.vacate(slot);
         }
         true
-    }
-
-    fn is_valid(&self, namespace: u32, block: u64, slot: Slot) -> bool {
-        self.namespaces.get(namespace as usize).is_some_and(|of| of.blocks.get(&block) == Some(&slot))
     }
 
     /// `connection` is closed. The blocks of its namespaces wait for another connection of the same process, which may resume their epochs.
@@ -394,7 +391,7 @@ impl Store {
         let Some(of) = self.namespaces.get(number as usize) else { return };
         let client = of.client;
         if of.connection == 0
-            && of.blocks.is_empty()
+            && self.index.count(of.blocks) == 0
             && let Some(state) = self.clients.get_mut(usize::from(client))
         {
             // It may be closed already.
@@ -494,7 +491,12 @@ impl Store {
         }
         let of = namespace.and_then(|namespace| self.namespaces.get_mut(namespace as usize));
         if let Some(of) = of.filter(|of| of.connection == connection.number) {
-            notices.extend(of.notices.drain(..of.notices.len().min(NOTICES_MAX)));
+            let epoch = of.epoch;
+            let due = of.notices.drain(..of.notices.len().min(NOTICES_MAX));
+            let due = due.map(|block| Notice { namespace: namespace.unwrap_or_default(), epoch, block });
+            notices.extend(due);
+            self.waiting -= notices.len();
+            of.notices.shrink_to(4 * of.notices.len());
         }
         let oldest = self.glru.oldest();
         Reply {
@@ -540,10 +542,8 @@ impl Store {
         let resumed = is_same && resumes != 0 && (of.epoch == resumes || of.resumed == Some(resumes));
         (of.epoch, of.connection, of.instance, of.last) = (epoch, number, instance, number);
         of.resumed = resumed.then_some(resumes);
-        if resumed {
-            of.notices.iter_mut().for_each(|notice| notice.epoch = epoch);
-        } else {
-            let gone = self.end_epoch(namespace) as u64;
+        if !resumed {
+            let gone = u64::from(self.end_epoch(namespace));
             if let Some(state) = self.clients.get_mut(usize::from(client)) {
                 state.counts.invalidated += gone;
             }
@@ -557,6 +557,7 @@ impl Store {
         if let Some(&number) = known {
             return number;
         }
+        let number = self.unused.pop().unwrap_or(self.namespaces.len() as u32);
         let new = Namespace {
             client,
             connection: 0,
@@ -565,10 +566,9 @@ impl Store {
             resumed: None,
             changes: 0,
             last: 0,
-            blocks: HashMap::new(),
+            blocks: self.index.set(client, number),
             notices: VecDeque::new(),
         };
-        let number = self.unused.pop().unwrap_or(self.namespaces.len() as u32);
         match self.namespaces.get_mut(number as usize) {
             Some(unused) => *unused = new,
             None => self.namespaces.push(new),
@@ -604,12 +604,9 @@ impl Store {
         contents: &mut Vec<u8>,
     ) -> Attempt<Done> {
         let keep = to == Some(connection.level);
-        let of = self.namespace(connection, place)?;
-        let changes = of.changes;
-        let slot = if keep { of.blocks.get(&place.block).copied() } else { of.blocks.remove(&place.block) };
-        let Some(slot) = slot else { return Ok(Done::Missed) };
-        let data = self.contents.get(slot).and_then(|stored| stored.data.as_ref());
-        let in_file = match data {
+        let &mut Namespace { changes, blocks, .. } = self.namespace(connection, place)?;
+        let Some(slot) = self.index.find(blocks, place.block) else { return Ok(Done::Missed) };
+        let in_file = match self.contents.in_memory(slot) {
             Some(data) => {
                 contents.extend_from_slice(data);
                 None
@@ -623,12 +620,13 @@ impl Store {
             Some(filed) => {
                 // Until it is read, it has its slot, but nobody finds it any more.
                 if !keep {
+                    self.index.remove(slot);
                     self.glru.remove(slot);
                 }
                 return Ok(Done::Filed(filed, changes, keep));
             }
             None if keep => self.contents.touch(slot),
-            None => _ = self.vacate(slot),
+            None => self.vacate(slot),
         }
         Ok(Done::Found)
     }
@@ -636,7 +634,8 @@ impl Store {
     fn demote(&mut self, last_us: u64, connection: Connection, place: Place, to: u8, data: &[u8]) -> Attempt<Done> {
         let Connection { client, level, .. } = connection;
         let Limits { blocks, block_bytes, blocks_each, .. } = self.limits;
-        let known = self.namespace(connection, place)?.blocks.get(&place.block).copied();
+        let set = self.namespace(connection, place)?.blocks;
+        let known = self.index.find(set, place.block);
         if to != level || data.len() != block_bytes as usize {
             return Err((Refusal::Denied, "another level, or another size of blocks"));
         }
@@ -644,15 +643,17 @@ impl Store {
         if known.is_none() && blocks_each < blocks && self.glru.share(client) >= blocks_each {
             return Err((Refusal::Limit, "the client has too many blocks"));
         }
-        let in_memory = |slot: Slot| self.contents.get(slot).is_some_and(|stored| stored.data.is_some());
+        let in_memory = |slot: Slot| self.contents.in_memory(slot).is_some();
         if !known.is_some_and(in_memory) && !self.contents.has_room() {
             return Err((Refusal::Limit, "the file does not take blocks fast enough"));
         }
         let Some(slot) = known.or_else(|| self.contents.take_free()) else {
             return Err((Refusal::Limit, "there is no room"));
         };
-        self.namespace(connection, place)?.blocks.insert(place.block, slot);
-        self.contents.put(slot, place.namespace, place.block, data);
+        if known.is_none() {
+            self.index.insert(set, place.block, slot);
+        }
+        self.contents.put(slot, data);
         if let Some(state) = self.clients.get_mut(usize::from(client)) {
             state.counts.demoted += 1;
         }
@@ -664,9 +665,10 @@ impl Store {
 
     /// The block of `slot` was replaced: its owner will be noticed.
     fn notice(&mut self, slot: Slot) {
-        let Some(Stored { namespace, block, .. }) = self.contents.vacate(slot) else { return };
-        let Some(of) = self.namespaces.get_mut(namespace as usize) else { return };
-        let client = of.client;
+        let of = self.index.of(slot);
+        self.index.remove(slot);
+        self.contents.vacate(slot);
+        let Some((Owner { client, namespace }, block)) = of else { return };
         // The slot can be used again before the client gets the notice.
         self.noticed.clear();
         self.glru.take_notices(client, &mut self.noticed);
@@ -674,31 +676,53 @@ impl Store {
             state.counts.replaced += 1;
         }
         // A block of an epoch that is over is nothing to notice.
-        if let Entry::Occupied(valid) = of.blocks.entry(block)
-            && *valid.get() == slot
+        let Some(namespace) = namespace else { return };
+        self.add_notice(namespace, block);
+        self.close_empty(namespace);
+        self.forget_empty(client);
+    }
+
+    /// The most notices that wait for all namespaces.
+    fn most_waiting(&self) -> usize {
+        (self.limits.blocks / BLOCKS_PER_NOTICE).max(WAITING_LEAST) as usize
+    }
+
+    fn add_notice(&mut self, namespace: u32, block: u64) {
+        if self.waiting >= self.most_waiting()
+            && let Some(of) = self.namespaces.iter_mut().max_by_key(|of| of.notices.len())
         {
-            valid.remove();
-            if of.notices.len() >= WAITING_MAX {
-                of.notices.pop_front();
-            }
-            of.notices.push_back(Notice { namespace, epoch: of.epoch, block });
-            self.close_empty(namespace);
-            self.forget_empty(client);
+            let dropped = of.notices.len().div_ceil(2);
+            of.notices.drain(..dropped);
+            of.notices.shrink_to_fit();
+            self.waiting -= dropped;
         }
+        let Some(of) = self.namespaces.get_mut(namespace as usize) else { return };
+        if of.notices.len() >= WAITING_MAX {
+            of.notices.pop_front();
+            self.waiting -= 1;
+        }
+        of.notices.push_back(block);
+        self.waiting += 1;
     }
 
     fn invalidate(&mut self, connection: Connection, place: Place, count: u64) -> Attempt<Done> {
         let of = self.namespace(connection, place)?;
         let range = place.block..place.block.saturating_add(count);
         let gone = if range == (0..u64::MAX) {
-            self.end_epoch(place.namespace) as u64
+            u64::from(self.end_epoch(place.namespace))
         } else if count > INVALIDATED_MAX {
             return Err((Refusal::Denied, "too many blocks at once, and not all"));
         } else {
             of.changes += 1;
-            let slots: Vec<Slot> = range.filter_map(|block| of.blocks.remove(&block)).collect();
-            slots.iter().for_each(|&slot| _ = self.vacate(slot));
-            slots.len() as u64
+            let set = of.blocks;
+            let mut gone = 0;
+            for block in range {
+                if let Some(slot) = self.index.find(set, block) {
+                    self.vacate(slot);
+                    gone += 1;
+                }
+            }
+            gone
         };
         if let Some(state) = self.clients.get_mut(usize::from(connection.client)) {
             state.counts.invalidated += gone;
@@ -706,24 +730,21 @@ impl Store {
         Ok(Done::Finished)
     }
 
-    /// Frees `slot`, whose block belongs to no namespace any more.
-    fn vacate(&mut self, slot: Slot) -> Option<Stored> {
+    /// Frees `slot`.
+    fn vacate(&mut self, slot: Slot) {
+        self.index.remove(slot);
         self.glru.remove(slot);
-        self.contents.vacate(slot)
+        self.contents.vacate(slot);
     }
 
-    /// Frees `slot`, whose block may be valid.
+    /// Frees `slot`, and what has no other block.
     fn drop_block(&mut self, slot: Slot) {
-        let Some(Stored { namespace, block, .. }) = self.vacate(slot) else { return };
-        let Some(of) = self.namespaces.get_mut(namespace as usize) else { return };
-        if let Entry::Occupied(valid) = of.blocks.entry(block)
-            && *valid.get() == slot
-        {
-            valid.remove();
+        let of = self.index.of(slot);
+        self.vacate(slot);
+        if let Some((Owner { client, namespace: Some(namespace) }, _)) = of {
+            self.close_empty(namespace);
+            self.forget_empty(client);
         }
-        let client = of.client;
-        self.close_empty(namespace);
-        self.forget_empty(client);
     }
 
     /// Whether blocks are to be written to the file: see [`Store::cold`].
@@ -740,6 +761,11 @@ impl Store {
     /// At most `most` blocks that the file does not have, those that were used last first; to be written before the end.
     pub fn unfiled(&self, most: usize) -> Vec<Cold> {
         self.contents.unfiled(most)
+    }
+
+    /// The contents of a block that is to be written. None if it left the store, or memory: [`Store::note_filed`] then does nothing.
+    pub fn contents(&self, cold: &Cold) -> Option<&[u8]> {
+        self.contents.of(cold)
     }
 
     /// The file has the block, with this checksum.
@@ -771,9 +797,9 @@ impl Store {
     /// The blocks of these in the file, the one whose last use is longest ago first.
     pub fn kept_blocks(&self) -> impl Iterator<Item = KeptBlock> + '_ {
         self.glru.from_the_bottom().filter_map(|slot| {
-            let &Stored { namespace, block, .. } = self.contents.get(slot)?;
+            let (Owner { namespace, .. }, block) = self.index.of(slot)?;
             let Filed { place, sum, .. } = self.contents.filed(slot)?;
-            self.is_valid(namespace, block, slot).then_some(KeptBlock { namespace, block, place, sum })
+            Some(KeptBlock { namespace: namespace?, block, place, sum })
         })
     }
 
@@ -801,10 +827,10 @@ impl Store {
     pub fn restore_blocks(&mut self, blocks: impl IntoIterator<Item = KeptBlock>) -> u64 {
         let before = self.restored;
         for KeptBlock { namespace, block, place, sum } in blocks {
-            let Some(of) = self.namespaces.get_mut(namespace as usize) else { continue };
-            let Entry::Vacant(new) = of.blocks.entry(block) else { continue };
-            if self.glru.free() > 0 && self.contents.restore(place, namespace, block, sum) {
-                new.insert(Slot(place));
+            let Some(of) = self.namespaces.get(namespace as usize) else { continue };
+            let is_new = self.index.find(of.blocks, block).is_none();
+            if is_new && self.glru.free() > 0 && self.contents.restore(place, sum) {
+                self.index.insert(of.blocks, block, Slot(place));
                 self.restored += 1;
                 self.glru.demote(of.client, Slot(place), self.restored);
             }
@@ -815,7 +841,7 @@ impl Store {
     /// All blocks of an earlier run are there.
     pub fn restored(&mut self) {
         self.contents.restored();
-        let unused = (0..).zip(&self.namespaces).filter(|(_, of)| of.blocks.is_empty());
+        let unused = (0..).zip(&self.namespaces).filter(|(_, of)| self.index.count(of.blocks) == 0);
         let unused: Vec<(u32, Client)> = unused.map(|(number, of)| (number, of.client)).collect();
         for (number, client) in unused {
             self.close_empty(number);
@@ -846,19 +872,27 @@ impl Store {
     /// # Panics
     /// If one is broken.
     pub fn check(&self) {
-        let mut valid = 0;
-        for (number, of) in (0..).zip(&self.namespaces) {
-            for (&block, &slot) in &of.blocks {
-                let is_it = self.contents.get(slot).is_some_and(|at| (at.namespace, at.block) == (number, block));
-                assert!(is_it && self.glru.owner(slot) == Some(of.client), "a block is not where it should be");
-                valid += 1;
-            }
+        let sets = self.index.check();
+        for &slot in sets.iter().flatten() {
+            let client = self.index.of(slot).map(|(owner, _)| owner.client);
+            assert!(
+                self.contents.has_block(slot) && self.glru.owner(slot) == client,
+                "a block is not where it should be"
+            );
         }
+        for (number, of) in (0..).zip(&self.namespaces).filter(|(_, of)| of.blocks != Set::NONE) {
+            let owner = Owner { client: of.client, namespace: Some(number) };
+            assert!(self.index.owner(of.blocks) == Some(owner), "the blocks of a namespace are not its own");
+        }
+        let waiting: usize = self.namespaces.iter().map(|of| of.notices.len()).sum();
+        assert_eq!(waiting, self.waiting, "notices are miscounted");
+        assert!(waiting <= self.most_waiting(), "too many notices wait");
         let open: Vec<u32> = self.clients.iter().flat_map(|state| state.namespaces.values().copied()).collect();
         let mut numbers: Vec<u32> = open.iter().chain(&self.unused).copied().collect();
         numbers.sort_unstable();
         assert!(numbers.is_sorted_by(|one, next| one < next), "a namespace is in use twice");
         assert_eq!(numbers.len(), self.namespaces.len(), "a namespace is lost");
+        let valid = sets.iter().map(Vec::len).sum::<usize>();
         assert!(valid <= self.contents.check().min(self.limits.blocks as usize), "there are too many blocks");
         self.glru.check(&[]);
     }

@@ -56,6 +56,9 @@ pub enum StartError {
     /// The file of a level server has no more room than its memory.
     #[error("level {path}: it has to be at least 70M larger than --memory, because every block in memory has a place in it, too", path = .0.display())]
     SmallFile(PathBuf),
+    /// There is no memory for the blocks of a level server.
+    #[error(transparent)]
+    NoRoom(#[from] nigh_level::NoRoom),
     /// The system gives no thread or descriptor.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),

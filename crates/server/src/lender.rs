@@ -136,7 +136,7 @@ impl Lender {
             limits = file::limits(limits, settings, *blocks)?;
         }
         limits.blocks_each = limits.blocks_each.min(limits.blocks);
-        let mut store = Store::new(limits);
+        let mut store = Store::new(limits)?;
         let file = match opened {
             Some((file, _, image)) => {
                 file.restore(image, &mut store)?;

@@ -23,6 +23,7 @@ mod golden;
 mod guard;
 mod hardened;
 mod hung;
+mod level_memory;
 mod levels;
 #[cfg(feature = "objects")]
 mod objects;

@@ -19,9 +19,9 @@ const BLOCK: u64 = 4096;
 /// Blocks of the disk: more than memory holds.
 const BLOCKS: u64 = 2048;
 
-struct Level {
-    process: Child,
-    address: String,
+pub(crate) struct Level {
+    pub(crate) process: Child,
+    pub(crate) address: String,
     said: Vec<String>,
     later: Arc<Mutex<Vec<String>>>,
 }
@@ -35,7 +35,7 @@ impl Level {
         Level::start_with_memory(address, &[&["--memory", "16M"], arguments].concat())
     }
 
-    fn start_with_memory(address: &str, arguments: &[&str]) -> Level {
+    pub(crate) fn start_with_memory(address: &str, arguments: &[&str]) -> Level {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
         command.args(["level", "--listen", address]).args(arguments).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();

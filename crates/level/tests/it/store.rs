@@ -137,8 +137,9 @@ fn write(store: &mut Store, file: &mut File, cold: &[Cold], fails: bool) {
         if fails {
             store.evict(cold);
         } else {
-            file.insert(cold.place, cold.data.to_vec());
-            store.note_filed(cold, sum(&cold.data));
+            let data = store.contents(cold).expect("it is in memory").to_vec();
+            store.note_filed(cold, sum(&data));
+            file.insert(cold.place, data);
         }
     }
 }
@@ -232,7 +233,7 @@ impl Seen {
 }
 
 fn run(limits: Limits, steps: &[(usize, Step)]) -> Seen {
-    let mut store = Store::new(limits);
+    let mut store = Store::new(limits).unwrap();
     let mut file = File::new();
     let mut reading: Vec<Reading> = Vec::new();
     let mut clients: Vec<Client> = (0..3).map(|number| Client::new(number, &mut store)).collect();
@@ -363,7 +364,7 @@ fn run(limits: Limits, steps: &[(usize, Step)]) -> Seen {
                 write(&mut store, &mut file, &unfiled, false);
                 let (kept, blocks) = (store.kept(), store.kept_blocks().collect::<Vec<_>>());
                 seen.damaged += store.counts().damaged;
-                store = Store::new(limits);
+                store = Store::new(limits).unwrap();
                 let numbers: HashMap<u32, u32> =
                     kept.iter().map(|kept| (kept.number, store.restore(kept).unwrap())).collect();
                 let blocks = blocks.into_iter().map(|kept| KeptBlock { namespace: numbers[&kept.namespace], ..kept });
@@ -423,7 +424,7 @@ fn blocks_are_found_and_late_requests_refused() {
 
 #[test]
 fn limits_hold() {
-    let mut store = Store::new(LIMITS);
+    let mut store = Store::new(LIMITS).unwrap();
     let other = Hello { block_bytes: 4096, ..hello() };
     assert_eq!(store.connect(&other, "a").unwrap_err(), Rejected::BlockBytes { has: 16, given: 4096 });
     let connection = store.connect(&hello(), "a").unwrap();
@@ -481,7 +482,7 @@ fn limits_hold() {
 /// Blocks of clients that are away stay until their room or their names are needed.
 #[test]
 fn a_client_that_is_away_is_forgotten_in_the_end() {
-    let mut store = Store::new(LIMITS);
+    let mut store = Store::new(LIMITS).unwrap();
     let mut data = Vec::new();
     let mut open = |store: &mut Store, connection: Connection, name: &str, resumes: u64| {
         let request = Request::Open { name, epoch: resumes + 1, resumes };
@@ -515,7 +516,7 @@ fn a_client_that_is_away_is_forgotten_in_the_end() {
 /// A place is written again while it is read.
 #[test]
 fn what_is_read_of_another_block_is_not_returned() {
-    let mut store = Store::new(WITH_FILE);
+    let mut store = Store::new(WITH_FILE).unwrap();
     let connection = store.connect(&hello(), "a").unwrap();
     let request = Request::Open { name: "x", epoch: 1, resumes: 0 };
     assert!(matches!(store.handle(1, connection, 0, &request, &mut Vec::new()), Handled::Reply(_)));
@@ -548,7 +549,7 @@ fn what_is_read_of_another_block_is_not_returned() {
 /// A process takes a namespace over from its own earlier connection, and not from another process.
 #[test]
 fn two_processes_with_one_name() {
-    let mut store = Store::new(LIMITS);
+    let mut store = Store::new(LIMITS).unwrap();
     let mut data = Vec::new();
     let mut connect = |store: &mut Store, instance: u64, name: &'static str, epoch: u64| {
         let connection = store.connect(&Hello { instance, ..hello() }, "a").unwrap();
@@ -578,7 +579,7 @@ fn two_processes_with_one_name() {
 /// Two processes of a client have namespaces of their own, and each gets only its own notices.
 #[test]
 fn notices_go_to_the_connection_with_the_namespace() {
-    let mut store = Store::new(Limits { blocks_each: 20, ..LIMITS });
+    let mut store = Store::new(Limits { blocks_each: 20, ..LIMITS }).unwrap();
     let mut data = Vec::new();
     let mut open = |store: &mut Store, name, instance| {
         let connection = store.connect(&Hello { instance, ..hello() }, "a").unwrap();
@@ -612,7 +613,7 @@ fn notices_go_to_the_connection_with_the_namespace() {
 /// An Open whose reply is lost costs nothing: the next one may resume the epoch before it.
 #[test]
 fn an_epoch_is_resumed_although_a_reply_is_lost() {
-    let mut store = Store::new(LIMITS);
+    let mut store = Store::new(LIMITS).unwrap();
     let connection = store.connect(&hello(), "a").unwrap();
     let open = |store: &mut Store, epoch: u64, resumes: u64| {
         let request = Request::Open { name: "x", epoch, resumes };
@@ -638,7 +639,7 @@ fn an_epoch_is_resumed_although_a_reply_is_lost() {
 /// A client leaves while its last blocks are being read: its number is free once.
 #[test]
 fn a_client_that_leaves_while_blocks_are_read() {
-    let mut store = Store::new(WITH_FILE);
+    let mut store = Store::new(WITH_FILE).unwrap();
     let open = |store: &mut Store, client: &str| {
         let connection = store.connect(&hello(), client).unwrap();
         let request = Request::Open { name: "x", epoch: 1, resumes: 0 };
@@ -688,7 +689,7 @@ fn a_client_that_leaves_while_blocks_are_read() {
 /// What a client asks for at once is limited, whatever it has.
 #[test]
 fn an_invalidate_is_of_all_blocks_or_of_a_few() {
-    let mut store = Store::new(LIMITS);
+    let mut store = Store::new(LIMITS).unwrap();
     let connection = store.connect(&hello(), "a").unwrap();
     let request = Request::Open { name: "x", epoch: 1, resumes: 0 };
     assert!(matches!(store.handle(1, connection, 0, &request, &mut Vec::new()), Handled::Reply(_)));
@@ -713,7 +714,7 @@ fn a_restart_with_less_room_for_clients() {
         let (client, name) = (client.to_owned(), name.to_owned());
         Kept { number, client, name, instance: 1, epoch: 5 }
     };
-    let mut store = Store::new(WITH_FILE);
+    let mut store = Store::new(WITH_FILE).unwrap();
     let all = ["a", "b", "c", "d", "e"].map(|client| kept(9, client, "x"));
     let numbers = all.each_ref().map(|kept| store.restore(kept).map_err(|error| error.to_string()));
     assert_eq!(numbers[..3], [Ok(0), Ok(1), Ok(2)]);
@@ -734,4 +735,52 @@ fn a_restart_with_less_room_for_clients() {
     let retrieve = Request::Retrieve { place, from: Some(LEVEL), to: Some(LEVEL) };
     let handled = store.handle(Store::START_US, connection, 1, &retrieve, &mut data);
     assert!(matches!(handled, Handled::Fetch(fetch) if fetch.filed.place == 5), "{handled:?}");
+}
+
+/// Notices for clients that say nothing take little memory: the latest ones wait.
+#[test]
+fn level_2_notices_that_wait_are_limited() {
+    const MANY: u64 = 4000;
+    let many = MANY as u32;
+    let limits = Limits { blocks: many, memory_blocks: many, blocks_each: many, ..LIMITS };
+    let mut store = Store::new(limits).unwrap();
+    let mut data = Vec::new();
+    let mut connect = |store: &mut Store, name: &str| {
+        let connection = store.connect(&hello(), name).unwrap();
+        let request = Request::Open { name: "x", epoch: 1, resumes: 0 };
+        match reply(store.handle(1, connection, 0, &request, &mut data)).result {
+            Result::Opened { namespace, .. } => (connection, namespace),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (silent, busy) = (connect(&mut store, "silent"), connect(&mut store, "busy"));
+    let demote = |store: &mut Store, (connection, namespace): (Connection, u32), now_us: u64, block: u64| {
+        let (place, data) = (Place { namespace, epoch: 1, block }, contents(0, block, 0));
+        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, data: &data };
+        let mut none = Vec::new();
+        let Reply { result, notices, .. } = reply(store.handle(now_us, connection, 0, &request, &mut none));
+        assert_eq!(result, Result::Done);
+        notices
+    };
+    for block in 0..MANY {
+        assert!(demote(&mut store, silent, 2 + block, block).is_empty());
+    }
+    for block in 0..MANY {
+        assert!(
+            demote(&mut store, busy, 2 + MANY + block, block).is_empty(),
+            "the replaced block is the other client's"
+        );
+    }
+    store.check();
+    let (mut noticed, mut replies) = (Vec::new(), 0);
+    while replies < 9 {
+        let place = Place { namespace: silent.1, epoch: 1, block: 0 };
+        let retrieve = Request::Retrieve { place, from: Some(LEVEL), to: Some(LEVEL) };
+        let reply = reply(store.handle(3 * MANY, silent.0, 0, &retrieve, &mut data));
+        noticed.extend(reply.notices.iter().map(|notice| notice.block));
+        replies += 1;
+    }
+    assert!((256..=1024).contains(&noticed.len()), "{} notices", noticed.len());
+    assert_eq!(noticed, (MANY - noticed.len() as u64..MANY).collect::<Vec<_>>(), "the latest ones");
+    store.check();
 }

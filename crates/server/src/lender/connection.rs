@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use nigh_host::front::lock;
 use nigh_level::{
-    Connection, Decoded, Handled, Hello, Limits, MESSAGE_MAX, Refusal, Rejected, Reply, Request, Result as Outcome,
-    Violation, Welcome,
+    Connection, Decoded, Handled, Hello, Limits, MESSAGE_MAX, REQUEST_MAX, Refusal, Rejected, Reply, Request,
+    Result as Outcome, Violation, Welcome,
 };
 
 use super::fetching::Fetching;
@@ -20,8 +20,8 @@ use crate::stream::Stream;
 const REQUESTS: u32 = 256;
 /// How long a client may take for its first message, for the rest of a message, and to accept replies.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that are received at a time, at most: any message, and several blocks.
-const BUFFER: usize = 2 * MESSAGE_MAX;
+/// From so many bytes of replies on, they are sent, before further requests.
+const REPLIES: usize = 64 << 10;
 
 /// Why a connection ended before the client closed it.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ enum Ended {
     Deaf,
 }
 
-/// Bytes of a client that are not decoded yet.
+/// Bytes of a client that are not decoded yet: any message, or several blocks.
 struct Input {
     buffer: Box<[u8]>,
     start: usize,
@@ -127,7 +127,7 @@ fn requests(
     input: &mut Input,
     fetching: &Arc<Fetching>,
 ) -> Result<(), Ended> {
-    let (mut contents, mut out) = (Vec::new(), Vec::new());
+    let (mut contents, mut out) = (Vec::new(), Vec::with_capacity(REPLIES + MESSAGE_MAX));
     loop {
         while let Decoded::Whole((cookie, request), length) = Request::decode(input.rest())? {
             let mut store = lock(&common.store);
@@ -150,7 +150,7 @@ fn requests(
                 Handled::Fetch(fetch) => fetching.add(fetch),
             }
             input.take(length);
-            if out.len() >= MESSAGE_MAX {
+            if out.len() >= REPLIES {
                 fetching.send(&out)?;
                 out.clear();
             }
@@ -202,7 +202,7 @@ impl From<io::Error> for Ended {
 
 impl Input {
     fn new() -> Input {
-        Input { buffer: vec![0; BUFFER].into(), start: 0, end: 0, since: Some(Instant::now()) }
+        Input { buffer: vec![0; REQUEST_MAX].into(), start: 0, end: 0, since: Some(Instant::now()) }
     }
 
     fn rest(&self) -> &[u8] {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -170,31 +171,44 @@ impl File {
         }
     }
 
-    /// Writes `cold`, and tells the store.
+    /// Writes `cold`, for which `buffer` has room, and tells the store. The store is locked while one block is copied.
     fn write(&self, store: &Mutex<Store>, mut cold: Vec<Cold>, buffer: &mut PlacesBuffer) {
         cold.sort_unstable_by_key(|cold| cold.place);
-        for run in cold.chunk_by(|one, next| one.place + 1 == next.place) {
-            for (at, cold) in run.iter().enumerate() {
-                buffer.block(at).copy_from_slice(&cold.data);
+        let mut left = cold.into_iter().peekable();
+        // Blocks at consecutive places, with their checksums.
+        let mut run: Vec<(Cold, NonZeroU64)> = Vec::new();
+        while let Some(cold) = left.next() {
+            let block = buffer.block(run.len());
+            let is_there = lock(store).contents(&cold).map(|contents| block.copy_from_slice(contents)).is_some();
+            // Otherwise it changed, or left.
+            if is_there {
+                run.push((cold, Places::sum(cold.place, block)));
             }
-            let first = run.first().map_or(0, |cold| cold.place);
-            let written = self.places().map(|places| self.note(places.write(first, run.len(), buffer)));
-            let is_written = written.flatten().is_some();
-            let sums = run.iter().map(|cold| (cold, Places::sum(cold.place, &cold.data)));
-            let sums: Vec<_> = sums.collect();
-            let mut store = lock(store);
-            for (cold, sum) in sums {
-                if is_written {
-                    store.note_filed(cold, sum);
-                } else {
-                    store.evict(cold);
-                }
+            let follows = |(last, _): &(Cold, NonZeroU64)| left.peek().is_some_and(|next| next.place == last.place + 1);
+            let goes_on = run.last().is_some_and(follows);
+            if !goes_on {
+                self.write_run(store, &run, buffer);
+                run.clear();
             }
-            drop(store);
-            let count = if is_written { run.len() as u64 } else { 0 };
-            self.written.fetch_add(count, Ordering::Relaxed);
-            self.progress.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn write_run(&self, store: &Mutex<Store>, run: &[(Cold, NonZeroU64)], buffer: &PlacesBuffer) {
+        let Some((first, _)) = run.first() else { return };
+        let written = self.places().map(|places| self.note(places.write(first.place, run.len(), buffer)));
+        let is_written = written.flatten().is_some();
+        let mut store = lock(store);
+        for (cold, sum) in run {
+            if is_written {
+                store.note_filed(cold, *sum);
+            } else {
+                store.evict(cold);
+            }
+        }
+        drop(store);
+        let count = if is_written { run.len() as u64 } else { 0 };
+        self.written.fetch_add(count, Ordering::Relaxed);
+        self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Writes blocks until the server ends.
@@ -338,7 +352,8 @@ mod tests {
             clients: 1,
             blocks_each: blocks,
             namespaces_each: 1,
-        });
+        })
+        .unwrap();
         let kept = Kept { number: 0, client: "a".to_owned(), name: "x".to_owned(), instance: 1, epoch: 1 };
         let namespace = store.restore(&kept).unwrap();
         let mut buffer = PlacesBuffer::new(1, 4096);

@@ -1,0 +1,148 @@
+//! The memory that `nigh level` takes from the system, while clients fill it, replace each other's blocks and are silent.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Reply, Request, Result, Welcome};
+
+use crate::remote_level::Level;
+
+const BLOCK: usize = 4096;
+/// What docs/serve.md names besides `--memory` and the program: for a block, and for a connection.
+const BLOCK_INDEX: u64 = 88;
+const CONNECTION: u64 = 200 << 10;
+/// Requests that a client sends together.
+const TOGETHER: usize = 32;
+
+struct Client {
+    stream: TcpStream,
+    namespace: u32,
+    input: Vec<u8>,
+}
+
+impl Client {
+    fn connect(address: &str, number: u64) -> Client {
+        let stream = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut client = Client { stream, namespace: 0, input: Vec::with_capacity(MESSAGE_MAX) };
+        let name = format!("host{number}");
+        let hello = Hello { versions: (2, 2), block_bytes: BLOCK as u32, level: 1, instance: number + 1, name: &name };
+        let mut out = Vec::new();
+        hello.encode(&mut out);
+        Request::Open { name: "disk", epoch: 1, resumes: 0 }.encode(0, &mut out);
+        client.stream.write_all(&out).unwrap();
+        client.receive(|input| match Welcome::decode(input).unwrap() {
+            Decoded::Whole(_, length) => Some(((), length)),
+            Decoded::Need(_) => None,
+        });
+        client.namespace = client.reply(|reply| match reply.result {
+            Result::Opened { namespace, .. } => namespace,
+            other => panic!("{other:?}"),
+        });
+        client
+    }
+
+    fn receive<T>(&mut self, decode: impl Fn(&[u8]) -> Option<(T, usize)>) -> T {
+        loop {
+            if let Some((message, length)) = decode(&self.input) {
+                self.input.drain(..length);
+                return message;
+            }
+            let mut more = [0; 1 << 16];
+            let read = self.stream.read(&mut more).unwrap();
+            assert!(read > 0, "the level closed the connection");
+            self.input.extend_from_slice(&more[..read]);
+        }
+    }
+
+    fn reply<T>(&mut self, of: impl Fn(Reply<'_>) -> T) -> T {
+        self.receive(|input| match Reply::decode(input).unwrap() {
+            Decoded::Whole(reply, length) => Some((of(reply), length)),
+            Decoded::Need(_) => None,
+        })
+    }
+
+    fn place(&self, block: u64) -> Place {
+        Place { namespace: self.namespace, epoch: 1, block }
+    }
+
+    /// Stores blocks at random places below `blocks`, and then takes some of them.
+    fn churn(&mut self, random: &mut fastrand::Rng, blocks: u64) {
+        let data = [random.u8(..); BLOCK];
+        let mut out = Vec::new();
+        for _ in 0..TOGETHER {
+            let (place, age_us) = (self.place(random.u64(..blocks)), random.u64(..1 << 26));
+            Request::Demote { place, from: 0, to: 1, age_us, data: &data }.encode(0, &mut out);
+        }
+        let retrieved = random.usize(..TOGETHER / 4);
+        for _ in 0..retrieved {
+            let (place, to) = (self.place(random.u64(..blocks)), Some(random.u8(..2)));
+            Request::Retrieve { place, from: Some(1), to }.encode(0, &mut out);
+        }
+        self.stream.write_all(&out).unwrap();
+        for _ in 0..TOGETHER + retrieved {
+            // A file may refuse blocks that come too fast.
+            self.reply(|reply| assert!(!matches!(reply.result, Result::Opened { .. })));
+        }
+    }
+}
+
+/// What of `level` is in memory, in bytes.
+fn resident(level: &Level) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", level.process.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// `count` clients of a level of so many MiB in memory, and in a file of `file` MiB.
+fn churn(mib: u64, file: u64, count: u64, arguments: &[&str]) {
+    let memory = format!("{mib}M");
+    let level = Level::start_with_memory("tcp:127.0.0.1:0", &[&["--memory", &memory], arguments].concat());
+    let program = resident(&level);
+    let mut clients: Vec<Client> = (0..count).map(|number| Client::connect(&level.address, number)).collect();
+    let all = (mib.max(file) << 20) / BLOCK as u64;
+    let documented = program + (mib << 20) + all * BLOCK_INDEX + count * CONNECTION;
+    let mut random = fastrand::Rng::with_seed(count);
+    let mut most = 0;
+    // Each of them once, and then, some time later, some of them: those that are silent meanwhile keep what they have.
+    let turns = 40 + 20 * count as usize;
+    for turn in 0..turns {
+        let number = if turn < clients.len() { turn } else { random.usize(..clients.len()) };
+        // Alone, it takes all that there is.
+        let blocks = if random.bool() { 2 * all } else { 2 * all / count };
+        for _ in 0..(6 * all as usize / TOGETHER / turns).max(4) {
+            clients[number].churn(&mut random, blocks);
+        }
+        most = most.max(resident(&level));
+    }
+    let share = most as f64 / documented as f64;
+    println!("{mib} MiB, {count} clients: {} KiB resident, {share:.3} of the sum", most >> 10);
+    assert!(
+        (0.9..=1.1).contains(&share),
+        "{share:.3} of {} KiB, of which {} are the program",
+        documented >> 10,
+        program >> 10
+    );
+}
+
+#[test]
+fn level_2_memory_of_one_client() {
+    churn(32, 0, 1, &[]);
+}
+
+#[test]
+fn level_2_memory_of_twelve_clients() {
+    churn(32, 0, 12, &[]);
+}
+
+#[test]
+fn level_2_memory_of_many_clients() {
+    churn(192, 0, 64, &[]);
+}
+
+#[test]
+fn level_2_memory_with_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("file:{}:224M", folder.path().join("level").display());
+    churn(32, 224, 12, &["--level", &file]);
+}
