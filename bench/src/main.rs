@@ -1,5 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not shipped: who starts it reads what it prints")]
+
 mod acfs;
 mod addition;
 mod changes;

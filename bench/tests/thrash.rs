@@ -1,5 +1,7 @@
 //! The guard against real thrashing, on this machine: only where NIGH_THRASH=1 asks for it, because it sets up swap.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not shipped: who starts it reads what it prints")]
+
 use std::path::Path;
 use std::process::Command;
 

@@ -147,6 +147,7 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
     for crate_dir in files.iter().filter(|path| path.ends_with("Cargo.toml")).filter_map(|path| path.parent()) {
         if crate_dir != Path::new("") && crate_dir != Path::new("fuzz") {
             arrows(&root, crate_dir, &mut wrong)?;
+            lints(&root, crate_dir, &mut wrong)?;
             if !root.join(crate_dir).join("README.md").exists() {
                 wrong.push(format!("{}: has no README.md", crate_dir.display()));
             }
@@ -196,6 +197,27 @@ fn arrows(root: &Path, crate_dir: &Path, wrong: &mut Vec<String>) -> anyhow::Res
         if !allowed.contains(&dependency.as_str()) {
             wrong.push(format!("{}: {name} must not depend on {dependency}", manifest.display()));
         }
+    }
+    Ok(())
+}
+
+/// A crate that allows some unsafe code has a table of lints of its own: nothing else of the workspace's may be missing from it.
+fn lints(root: &Path, crate_dir: &Path, wrong: &mut Vec<String>) -> anyhow::Result<()> {
+    let table = |manifest: &Path| -> anyhow::Result<toml::Table> {
+        let text = std::fs::read_to_string(root.join(manifest))?;
+        text.parse().with_context(|| manifest.display().to_string())
+    };
+    let clippy = |lints: Option<&toml::Value>| lints.and_then(|lints| lints.get("clippy")?.as_table().cloned());
+    let manifest = crate_dir.join("Cargo.toml");
+    let own = table(&manifest)?;
+    let own = own.get("lints");
+    if own.and_then(|lints| lints.get("workspace")).is_some() {
+        return Ok(());
+    }
+    let wanted = clippy(table(Path::new("Cargo.toml"))?.get("workspace").and_then(|workspace| workspace.get("lints")));
+    let own = clippy(own).unwrap_or_default();
+    for lint in wanted.unwrap_or_default().keys().filter(|lint| !own.contains_key(*lint)) {
+        wrong.push(format!("{}: the workspace's lint {lint} is missing from lints.clippy", manifest.display()));
     }
     Ok(())
 }

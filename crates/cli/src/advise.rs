@@ -100,7 +100,7 @@ fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, std::path::Pa
 /// The first run: it is recorded, and the profile is made of it. Returns whether there is one.
 fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Result<(Ended, bool)> {
     let why = if path.exists() { "has no code of today's builds" } else { "is new" };
-    eprintln!("nigh: {} {why}: this run is recorded, and gets no advice", path.display());
+    output::tell(format_args!("nigh: {} {why}: this run is recorded, and gets no advice", path.display()));
     let (_folder, file) = recording(path)?;
     let session = Session::new().context("a folder to share with the program")?;
     let (ended, written) = recorded(program, arguments, &session, &file, &Options::CALLS, |_| {})?;
@@ -114,9 +114,9 @@ fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Resu
         Ok(profile)
     };
     match made() {
-        Ok(profile) => eprintln!("nigh: {}", report::summary(&profile, path)),
+        Ok(profile) => output::tell(format_args!("nigh: {}", report::summary(&profile, path))),
         Err(error) => {
-            eprintln!("nigh: {error:#}");
+            output::tell(format_args!("nigh: {error:#}"));
             return Ok((ended, false));
         }
     }
@@ -136,10 +136,10 @@ fn current(mut profile: Profile, file: &Path, program: &Program) -> anyhow::Resu
     let codes = profile.codes.len();
     let stale = profile.drop_stale(|path| build_id(Path::new(path))).len();
     if stale > 0 {
-        eprintln!(
+        output::tell(format_args!(
             "nigh: {stale} of {codes} pieces of code are in programs or libraries that were built anew, and get no advice; --learn \
              finds the new ones"
-        );
+        ));
     }
     Ok((stale == 0 || !profile.codes.is_empty()).then_some(profile))
 }
@@ -156,12 +156,12 @@ fn again(
     if !args.learn && !profile.gets_advice() {
         let why =
             if profile.is_left_alone() { "three runs gained nothing by it" } else { "none of its code gains by it" };
-        eprintln!("nigh: {} runs without advice: {why}", program.name());
+        output::tell(format_args!("nigh: {} runs without advice: {why}", program.name()));
         let mut command = std::process::Command::new(&program.path);
         let mut started = Started::new(command.args(arguments)).with_context(|| program.path.display().to_string())?;
         let ended = started.wait().context("waiting for the program")?;
         if args.report {
-            eprint!("{}", report::known(&profile));
+            output::tell_part(report::known(&profile));
         }
         return Ok((ended, true));
     }
@@ -205,31 +205,34 @@ fn again(
     let reads = |did: &Did| Reads { asked_bytes: did.bytes, read_bytes: did.device_bytes };
     let by_code = by_code.map(|(&code, did)| (code, reads(did))).collect();
     if !profile.gets_advice() {
-        eprintln!("nigh: {} ran without advice", program.name());
+        output::tell(format_args!("nigh: {} ran without advice", program.name()));
     } else if let Some(read_bytes) = ended.device_bytes {
         let run = Run { read_bytes, by_code };
         let plain = profile.without_advice(&run).map(|plain| format!("; {} without advice", human_bytes(plain)));
         let plain = plain.unwrap_or_default();
         let off = profile.learn(&run);
-        eprintln!("nigh: devices read {} for {}{plain}", human_bytes(read_bytes), program.name());
+        output::tell(format_args!("nigh: devices read {} for {}{plain}", human_bytes(read_bytes), program.name()));
         if !off.is_empty() {
-            eprintln!(
+            output::tell(format_args!(
                 "nigh: {} of {} pieces of code gained nothing, and get no advice from now on",
                 off.len(),
                 tallies.len()
-            );
+            ));
         }
     } else {
-        eprintln!(
+        output::tell(format_args!(
             "nigh: this kernel does not count what devices read for a program: whether advice gains is not known"
-        );
+        ));
     }
     let learned = fresh.transpose().map(|fresh| fresh.into_iter().for_each(|fresh| profile.add(fresh)));
     let results = [cleared, learned, write(&args.profile, &profile)];
     // The program has ended as it has: its exit code is what counts.
-    results.iter().filter_map(|result| result.as_ref().err()).for_each(|error| eprintln!("nigh: {error:#}"));
+    results
+        .iter()
+        .filter_map(|result| result.as_ref().err())
+        .for_each(|error| output::tell(format_args!("nigh: {error:#}")));
     if args.report {
-        eprint!("{}", report::run(&profile, &tallies));
+        output::tell_part(report::run(&profile, &tallies));
     }
     Ok((ended, results.iter().all(Result::is_ok)))
 }

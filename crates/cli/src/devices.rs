@@ -90,7 +90,7 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
     let bytes = timer.size().with_context(|| path.clone())?;
     let metadata = std::fs::metadata(&args.path).with_context(|| path.clone())?;
     if metadata.is_file() && metadata.blocks() * 512 < bytes / 10 * 9 {
-        eprintln!("nigh: {path}: there are holes in it, and reading them tells nothing of the device");
+        output::tell(format_args!("nigh: {path}: there are holes in it, and reading them tells nothing of the device"));
     }
     let budget_ns = args.seconds * 1_000_000_000;
     let bar = progress::time(budget_ns);
@@ -118,12 +118,15 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
         findings.iter().map(String::as_str).chain([&sequences, verdict]).map(|line| format!("{line}\n")).collect();
     match &args.output {
         Some(file) => {
-            output::print(said.as_bytes())?;
+            let printed = output::print(said.as_bytes());
             // What was measured is not lost with the file.
-            output::write_file(file, |out| out.write_all(text.as_bytes())).inspect_err(|_| print!("{text}"))
+            output::write_file(file, |out| out.write_all(text.as_bytes())).inspect_err(|_| {
+                let _ = output::print(text.as_bytes());
+            })?;
+            printed
         }
         None => {
-            eprint!("{said}");
+            output::tell_part(said);
             output::print(text.as_bytes())
         }
     }

@@ -6,12 +6,14 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::output;
+
 /// Parses the command line, runs, and says in one line what was wrong.
 pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode>) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprintln!("nigh: {}", one_line(&error, Cli::command()));
+            output::tell(format_args!("nigh: {}", one_line(&error, Cli::command())));
             return ExitCode::from(2);
         }
         Err(help) => help.exit(),
@@ -20,7 +22,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
         Ok(code) => code,
         Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nigh: {}", causes(&*error));
+            output::tell(format_args!("nigh: {}", causes(&*error)));
             ExitCode::from(2)
         }
     }

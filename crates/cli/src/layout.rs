@@ -58,13 +58,13 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
         output::write_file(path, |out| layout::write_extents(&layout, BufWriter::new(out)))?;
     }
     let extents = layout.extents();
-    eprintln!(
+    output::tell(format_args!(
         "nigh: {} files in {} pieces, from {} to {} of the disk",
         grouped(files.len() as u64),
         grouped(extents.len() as u64),
         human_bytes(extents.first().map_or(0, |extent| extent.disk)),
         human_bytes(layout.end()),
-    );
+    ));
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Output that is written whole or not at all.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,6 +11,18 @@ use anyhow::{Context, ensure};
 pub(crate) fn print(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).context("standard output")
+}
+
+/// Writes a line to standard error. If it cannot be written, it is lost: no message may end the work that it is about.
+pub(crate) fn tell(line: impl Display) {
+    tell_part(format_args!("{line}\n"));
+}
+
+/// Writes text to standard error, as [`tell`] does, but ends no line.
+pub(crate) fn tell_part(text: impl Display) {
+    let text = text.to_string();
+    let mut out = std::io::stderr().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Writes a file by way of a temporary one beside it, so that no reader sees half of it. A link is followed; a pipe or a

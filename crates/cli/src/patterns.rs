@@ -137,7 +137,7 @@ fn write_profile(path: &Path, args: &PatternsArgs, studied: &Studied) -> anyhow:
     crate::written::spare(path, Some(&args.trace), args.force)?;
     let profile = crate::advise::profile(&args.trace, studied)?;
     crate::advise::write(path, &profile)?;
-    eprintln!("nigh: {}: {} pieces of code", path.display(), grouped(profile.codes.len() as u64));
+    output::tell(format_args!("nigh: {}: {} pieces of code", path.display(), grouped(profile.codes.len() as u64)));
     output::print(format!("next:\n  nigh advise --profile {} -- {} ...\n", path.display(), profile.program).as_bytes())
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod program;
 #[cfg(target_arch = "x86_64")]
 mod traced;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,11 +64,13 @@ fn follow(client: &mut ControlClient, stop: &AtomicBool) -> anyhow::Result<Recor
         let status = client.status()?.recording.context("the server does not record")?;
         if shows {
             let requests = grouped(status.requests);
-            eprint!("\r{requests} requests in {:.0} s; Ctrl-C ends the recording ", status.seconds);
+            output::tell_part(format_args!(
+                "\r{requests} requests in {:.0} s; Ctrl-C ends the recording ",
+                status.seconds
+            ));
             if !status.running {
-                eprintln!();
+                output::tell("");
             }
-            let _ = std::io::stderr().flush();
         }
         if !status.running {
             return Ok(status);

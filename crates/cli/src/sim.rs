@@ -100,7 +100,7 @@ impl Asked {
 
 fn write_comparison(args: &OutputArgs, comparison: &Comparison) -> anyhow::Result<()> {
     if args.json || args.csv {
-        comparison.notes().for_each(|note| eprintln!("nigh: note: {note}"));
+        comparison.notes().for_each(|note| output::tell(format_args!("nigh: note: {note}")));
     }
     match (args.json, args.csv) {
         (true, _) => output::print(&json(comparison)?),
@@ -217,7 +217,7 @@ pub(crate) fn write(args: &OutputArgs, found: &Found, page: impl FnOnce() -> Rep
     };
     if args.json || args.csv {
         for note in &found.results.notes {
-            eprintln!("nigh: note: {note}");
+            output::tell(format_args!("nigh: note: {note}"));
         }
     }
     let page = args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page().write_html(out)));

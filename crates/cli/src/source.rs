@@ -8,7 +8,7 @@ use nigh_trace::generate::{Arrivals, Common, Generator};
 use nigh_trace::{Note, ReadOptions, Request, Requests, Taken};
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs};
-use crate::{asked, progress};
+use crate::{asked, output, progress};
 
 /// Where the references come from.
 pub(crate) struct Source {
@@ -37,11 +37,11 @@ pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
     ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
     let opened: Vec<Opened> = args.trace.iter().map(|path| open(path, &args.input)).collect::<anyhow::Result<_>>()?;
     for (source, _) in opened.iter().filter(|(source, _)| source.taken == Some(Taken::Below)) {
-        eprintln!(
+        output::tell(format_args!(
             "nigh: note: {}: it was recorded below the page cache, without what that answered: the results hold for a \
              cache below the page cache, and not for the size of the page cache itself",
             source.name
-        );
+        ));
     }
     if args.join { Ok(vec![joined(opened)?]) } else { Ok(opened) }
 }
@@ -182,7 +182,7 @@ impl Reported {
     fn print(&mut self) {
         for note in self.requests.notes() {
             if !self.printed.contains(&note) {
-                eprintln!("nigh: note: {}: {note}", self.name);
+                output::tell(format_args!("nigh: note: {}: {note}", self.name));
                 self.printed.push(note);
             }
         }

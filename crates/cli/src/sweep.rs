@@ -79,7 +79,11 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
         match &task.found {
             Ok((key, Found::Damaged)) => {
                 let path = folder.path(key);
-                eprintln!("nigh: note: {}: the result is damaged: {} is replayed again", path.display(), task.job.name);
+                output::tell(format_args!(
+                    "nigh: note: {}: the result is damaged: {} is replayed again",
+                    path.display(),
+                    task.job.name
+                ));
             }
             Ok((_, Found::Table(_))) => done += 1,
             Ok((_, Found::Nothing)) | Err(_) => {}
@@ -91,7 +95,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     let errors: Vec<(String, String)> = outcomes.iter().filter_map(error).collect();
     // First, in case that who reads the results has gone away.
     for (name, error) in &errors {
-        eprintln!("nigh: {name}: {error}");
+        output::tell(format_args!("nigh: {name}: {error}"));
     }
     let failed = errors.len();
     let replayed = outcomes.len() - done - failed;

@@ -286,7 +286,7 @@ fn load(
 
 fn write(args: &OutputArgs, results: &Results, references: &References) -> anyhow::Result<()> {
     if args.json || args.csv {
-        results.notes.iter().for_each(|note| eprintln!("nigh: note: {note}"));
+        results.notes.iter().for_each(|note| output::tell(format_args!("nigh: note: {note}")));
     }
     let text = if args.json {
         json(results)?

@@ -32,15 +32,15 @@ pub(crate) fn report(written: &Written, to: &Path) {
     let Written { requests, records, skipped, lost } = written;
     let (requests, records, skipped) = (*requests, *records, *skipped);
     let records = if records == requests { String::new() } else { format!(" as {} records", grouped(records)) };
-    eprintln!("nigh: wrote {} requests{records} to {}", grouped(requests), to.display());
+    output::tell(format_args!("nigh: wrote {} requests{records} to {}", grouped(requests), to.display()));
     if !lost.is_empty() {
         let names: Vec<_> = lost.iter().copied().map(Field::name).collect();
-        eprintln!("nigh: note: the format does not hold every {}", names.join(", "));
+        output::tell(format_args!("nigh: note: the format does not hold every {}", names.join(", ")));
     }
     if skipped > 0 {
-        eprintln!(
+        output::tell(format_args!(
             "nigh: note: {} trims, flushes and requests of no length were left out: the format does not know them",
             grouped(skipped)
-        );
+        ));
     }
 }

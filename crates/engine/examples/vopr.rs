@@ -1,6 +1,8 @@
 //! `cargo run --release -p nigh-engine --example vopr -- --seed N [--seeds COUNT] [--steps STEPS]`: simulates the
 //! engine for each seed from N on; a failure names its seed.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not shipped: who starts it reads what it prints")]
+
 #[path = "../tests/it/simulation/mod.rs"]
 mod simulation;
 

@@ -1,6 +1,8 @@
 //! The page as a browser sees it: headless Chromium opens sample reports, and a probe appended to the page counts what
 //! was drawn.
 
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+
 #[path = "sample/mod.rs"]
 mod sample;
 

@@ -1,5 +1,7 @@
 //! External programs for tests: if one is not installed, its tests are skipped by name.
 
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+
 use std::process::{Command, Stdio};
 
 /// Whether `tool` is installed; otherwise prints that `test` is skipped.

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use nigh_guard::{Beside, Launch, Summary, Tree, Writer};
 
 use super::{GuardArgs, GuardRunArgs, OF_MACHINE, is_root, plain_group, settings};
-use crate::log;
+use crate::{log, output};
 
 pub(super) fn run(args: &GuardArgs, run: &GuardRunArgs, state: &Path) -> anyhow::Result<ExitCode> {
     ensure!(
@@ -64,7 +64,7 @@ pub(super) fn run(args: &GuardArgs, run: &GuardRunArgs, state: &Path) -> anyhow:
     let launch = Launch { cgroupfs: &args.cgroupfs, procfs: &args.procfs, within, name: &name, command };
     let start = Instant::now();
     let (status, summary) = launch.run(&beside)?;
-    eprintln!("nigh: {}", line(&summary, start.elapsed()));
+    output::tell(format_args!("nigh: {}", line(&summary, start.elapsed())));
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
 }

@@ -1,6 +1,6 @@
 //! `nigh record --disk`: what a disk is asked, by the kernel's block tracepoints.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,7 +30,10 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
     let mut tracer = Tracer::start(&disk, BUFFER_KB).map_err(|error| advised(error, device))?;
     let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if Disk::below(folder).is_some_and(|below| below.number == disk.number) {
-        eprintln!("nigh: note: {} is on the recorded disk: its own writes are recorded too", args.file.display());
+        output::tell(format_args!(
+            "nigh: note: {} is on the recorded disk: its own writes are recorded too",
+            args.file.display()
+        ));
     }
     let mut writing = Writing::begin(&args.file, device, disk)?;
 
@@ -53,8 +56,7 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
         let calls = writing.recorder.calls();
         if shows {
             let seconds = begin.elapsed().as_secs();
-            eprint!("\r{} requests in {seconds} s; Ctrl-C ends the recording ", grouped(calls));
-            let _ = std::io::stderr().flush();
+            output::tell_part(format_args!("\r{} requests in {seconds} s; Ctrl-C ends the recording ", grouped(calls)));
         }
         let is_over = stop.load(Ordering::Relaxed)
             || limits.time.is_some_and(|time| begin.elapsed() >= time)
@@ -66,7 +68,7 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
         std::thread::sleep(GLANCE);
     }
     if shows {
-        eprintln!();
+        output::tell("");
     }
     let seconds = begin.elapsed().as_secs_f64();
     let lost = tracer.finish(&mut ios)?;

@@ -11,6 +11,7 @@ use nigh_trace::format::parquet::{About, Recorder};
 
 use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, Options, completed, limits, salvaged};
 use crate::args::RecordArgs;
+use crate::output;
 use crate::results::counted;
 use crate::size::human_bytes;
 use crate::started::{Ended, Started};
@@ -25,7 +26,7 @@ pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) ->
     let ended = recorded(&program, arguments, &session, &args.file, &options, |_| {})?;
     session.end().context("the folder shared with the program")?;
     if let (_, Ok(Some(_))) = &ended {
-        eprint!("{}", next(&args.file));
+        output::tell_part(next(&args.file));
     }
     match ended {
         (ended, Ok(_)) if ended.code() == 0 => Ok(()),
@@ -73,7 +74,7 @@ pub(crate) fn recorded(
         Err(error) => Err(salvaged(recorder, file, error)),
     };
     if let Err(error) = &finished {
-        eprintln!("nigh: {error:#}");
+        output::tell(format_args!("nigh: {error:#}"));
     }
     // Programs that still run need not report their calls any more.
     drop(collector);
@@ -141,12 +142,14 @@ fn finish(
     let Summary { calls, processes, .. } = summary;
     let file = path.display();
     for (path, why) in collector.missed() {
-        eprintln!("nigh: not recorded: {path} ({why})");
+        output::tell(format_args!("nigh: not recorded: {path} ({why})"));
     }
     if calls == 0 {
         recorder.discard()?;
         anyhow::ensure!(processes > 0, "nothing was recorded: the program did not load the recording library");
-        eprintln!("nigh: the program read and wrote no files: there is nothing to record, and {file} was not written");
+        output::tell(format_args!(
+            "nigh: the program read and wrote no files: there is nothing to record, and {file} was not written"
+        ));
         return Ok(None);
     }
     if let Err(error) = recorder.describe(about) {
@@ -158,10 +161,12 @@ fn finish(
         1 => "; 1 program still runs, and is no longer recorded".to_owned(),
         running => format!("; {} still run, and are no longer recorded", counted(running as u64, "program")),
     };
-    eprintln!("nigh: {}{running}", said(&summary, seconds));
+    output::tell(format_args!("nigh: {}{running}", said(&summary, seconds)));
     if !faults && summary.bytes_mapped > summary.bytes_read {
         let mapped = human_bytes(summary.bytes_mapped);
-        eprintln!("nigh: note: {mapped} of files were mapped: --faults also records page faults in mappings");
+        output::tell(format_args!(
+            "nigh: note: {mapped} of files were mapped: --faults also records page faults in mappings"
+        ));
     }
     Ok(Some(summary))
 }

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, completed, limits, salvaged};
 use super::program::{find_any, next, said};
 use crate::args::RecordArgs;
+use crate::output;
 
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let limits = limits(args)?;
@@ -60,12 +61,12 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let finished = match written {
         Ok(()) if summary.calls == 0 => {
             recorder.discard()?;
-            eprintln!("nigh: no file was read or written: {} was not written", args.file.display());
+            output::tell(format_args!("nigh: no file was read or written: {} was not written", args.file.display()));
             Ok(())
         }
         Ok(()) => completed(recorder, &args.file).map(|()| {
-            eprintln!("nigh: {}", said(&summary, begin.elapsed().as_secs_f64()));
-            eprint!("{}", next(&args.file));
+            output::tell(format_args!("nigh: {}", said(&summary, begin.elapsed().as_secs_f64())));
+            output::tell_part(next(&args.file));
         }),
         Err(error) => Err(salvaged(recorder, &args.file, error)),
     };

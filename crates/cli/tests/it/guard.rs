@@ -249,6 +249,14 @@ fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
     assert!(missing.contains("/no/such/program"), "{missing}");
 }
 
+#[test]
+fn stderr_12_a_guarded_command_runs_to_its_end_where_nothing_can_be_reported() {
+    let machine = Machine::new(Version::V2);
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ran = output(command(&machine, 0).stderr(full()));
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+}
+
 fn last_line(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned()
 }

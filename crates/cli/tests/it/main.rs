@@ -1,5 +1,7 @@
 //! The real binary as its users meet it: one program, so that it is linked once.
 
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+
 mod admin;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod advise;
@@ -51,5 +53,6 @@ mod tiers;
 mod timed;
 mod trace_recording;
 mod tutorials;
+mod unwritable;
 mod warm;
 mod words;
