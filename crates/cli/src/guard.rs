@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use nigh_guard::{Guard, Journal, MechanismName, Outcome, Procfs, Service, Settings, Tree, Writer};
+use nigh_guard::{Guard, Journal, MechanismName, Outcome, Procfs, Service, Settings, Tree, Writer, made};
 
 use crate::{log, output};
 
@@ -115,16 +115,24 @@ pub(crate) enum MechanismArg {
 }
 
 pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<ExitCode> {
-    let state = || args.state.clone().map_or_else(default_state, Ok);
-    match &args.command {
-        None if args.dry_run => dry::run(args).map(|()| ExitCode::SUCCESS),
-        None => serve(args, &state()?).map(|()| ExitCode::SUCCESS),
-        Some(GuardCommand::Run(run)) => command::run(args, run, &state()?),
-        Some(GuardCommand::Status { json }) => {
-            status(&state()?, args.state.is_none(), *json).map(|()| ExitCode::SUCCESS)
-        }
-        Some(GuardCommand::Restore) => restore(&state()?, &args.cgroupfs).map(|()| ExitCode::SUCCESS),
+    if args.command.is_none() && args.dry_run {
+        return dry::run(args).map(|()| ExitCode::SUCCESS);
     }
+    let state = args.state.clone().map_or_else(default_state, Ok)?;
+    let done = match &args.command {
+        None => serve(args, &state).map(|()| ExitCode::SUCCESS),
+        Some(GuardCommand::Run(run)) => return command::run(args, run, &state),
+        Some(GuardCommand::Status { json }) => {
+            let asked = status(&state, args.state.is_none(), *json);
+            // A folder that was made just now to look into it; that of another user stays.
+            let _ = made::tidy(&state);
+            return asked.map(|()| ExitCode::SUCCESS);
+        }
+        Some(GuardCommand::Restore) => restore(&state, &args.cgroupfs).map(|()| ExitCode::SUCCESS),
+    };
+    // The first error is the one to report.
+    let tidied = made::tidy(&state).with_context(|| state.display().to_string());
+    done.and_then(|code| tidied.map(|()| code))
 }
 
 /// Where the guard of the machine keeps what does not outlive a boot.
@@ -144,9 +152,11 @@ fn default_state() -> anyhow::Result<PathBuf> {
     // What the journal names is written to: nobody else may have made this folder.
     let folder = std::env::temp_dir().join(format!("nigh-guard-{user}"));
     match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
-        _ => std::fs::symlink_metadata(&folder),
+        Ok(()) => made::add(&folder, std::slice::from_ref(&folder)),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
+    .and_then(|()| std::fs::symlink_metadata(&folder))
     .map_err(anyhow::Error::from)
     .and_then(|found| {
         let is_private = found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0;

@@ -5,11 +5,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::made;
 use crate::mechanism::{Change, Setting};
 use crate::sample::Group;
 use crate::writer::Writer;
@@ -21,7 +22,21 @@ pub struct Journal {
     entries: Vec<Entry>,
     writer: Writer,
     /// Held during the lifetime of the journal.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// The lock of a journal. Its file is removed together with it.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is locked: who locks it from now on sees that it is gone.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// A changed file.
@@ -111,21 +126,40 @@ pub enum Outcome {
     Refused(io::Error),
 }
 
+/// Attempts to lock a file that others remove at the same time.
+const ATTEMPTS: usize = 100;
+
+/// Locks the journal at `path`.
+fn lock(path: &Path) -> Result<Lock, JournalError> {
+    let io = |source| JournalError::Io { path: path.to_owned(), source };
+    let lock = path.with_extension("lock");
+    for _ in 0..ATTEMPTS {
+        if let Some(state) = path.parent() {
+            made::make_state(state).map_err(io)?;
+        }
+        // Only the owner may open it: any program that can open it could lock it, and then no guard would start.
+        let mut options = File::options();
+        let file = match options.write(true).create(true).mode(0o600).open(&lock) {
+            // The folder has been removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened.map_err(io)?,
+        };
+        match file.try_lock() {
+            Ok(()) if file.metadata().map_err(io)?.nlink() == 0 => {}
+            Ok(()) => return Ok(Lock { path: lock, _file: file }),
+            Err(TryLockError::WouldBlock) => return Err(JournalError::Busy(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(io(error)),
+        }
+    }
+    Err(io(io::Error::other("others remove its lock again and again")))
+}
+
 impl Journal {
     /// Opens or creates the journal at `path` and locks it. It still contains the entries of a run that ended without
     /// restoring: see [`Journal::restore_all`].
     pub fn open(path: &Path, writer: Writer) -> Result<Journal, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(io)?;
-        }
-        // Only the owner may open it: any program that can open it could lock it, and then no guard would start.
-        let mut lock = File::options();
-        let lock = lock.write(true).create(true).mode(0o600).open(path.with_extension("lock")).map_err(io)?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => JournalError::Busy(path.to_owned()),
-            TryLockError::Error(error) => io(error),
-        })?;
+        let lock = lock(path)?;
         let entries = match fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|source| JournalError::Garbled { path: path.to_owned(), source })?,

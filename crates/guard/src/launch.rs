@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::beside::{Beside, Running, Summary};
+use crate::made;
 use crate::tree::{Tree, TreeError, Version};
 
 /// Why a program was not started in a group of its own.
@@ -68,10 +69,12 @@ pub struct Launch<'a> {
     pub command: Command,
 }
 
-/// A group, created for one program, in each hierarchy that needs it.
+/// A group for one program, in each hierarchy that needs it.
 struct OwnGroup {
     /// Its folders, and the previous group of this process.
     folders: Vec<(PathBuf, PathBuf)>,
+    /// Those that were missing, with the groups above them.
+    made: Vec<PathBuf>,
 }
 
 impl Launch<'_> {
@@ -81,10 +84,25 @@ impl Launch<'_> {
     /// # Errors
     /// If the group cannot be created or the program cannot be started; the group is removed then.
     pub fn run(mut self, beside: &Beside) -> Result<(ExitStatus, Summary), LaunchError> {
-        let group =
-            self.within.map(|within| OwnGroup::make(self.cgroupfs, self.procfs, within, self.name)).transpose()?;
-        let ran = self.run_in(group.as_ref(), beside);
-        group.iter().for_each(OwnGroup::remove);
+        let ran = self.run_listed(beside);
+        if let Err(error) = made::tidy(&beside.state) {
+            tracing::warn!("groups may be left behind: {}: {error}", beside.state.display());
+        }
+        ran
+    }
+
+    fn run_listed(&mut self, beside: &Beside) -> Result<(ExitStatus, Summary), LaunchError> {
+        let mut group = OwnGroup { folders: Vec::new(), made: Vec::new() };
+        let made = self.within.map(|within| group.make(self.cgroupfs, self.procfs, within, self.name)).transpose();
+        let listed = made::make_state(&beside.state).and_then(|()| made::add(&beside.state, &group.made));
+        if let Err(error) = &listed {
+            tracing::warn!("groups may be left behind: {}: {error}", beside.state.display());
+        }
+        let ran = made.and_then(|_| self.run_in(self.within.map(|_| &group), beside));
+        if listed.is_err() {
+            // As far as it goes without a list.
+            group.made.iter().rev().for_each(|folder| _ = fs::remove_dir(folder));
+        }
         ran
     }
 
@@ -158,35 +176,29 @@ fn lists_memory(file: &Path) -> bool {
 }
 
 impl OwnGroup {
-    fn make(cgroupfs: &Path, procfs: &Path, within: &str, name: &str) -> Result<OwnGroup, LaunchError> {
+    fn make(&mut self, cgroupfs: &Path, procfs: &Path, within: &str, name: &str) -> Result<(), LaunchError> {
         let tree = Tree::open(cgroupfs, "")?;
         let within = within.trim_matches('/');
         let memory = tree.file("", "");
-        let mut group = OwnGroup { folders: Vec::new() };
         let roots = match tree.version() {
             Version::V2 => vec![(memory, "")],
             Version::V1 => vec![(memory, "memory"), (cgroupfs.join("freezer"), "freezer")],
         };
         for (root, controller) in roots.into_iter().filter(|(root, _)| root.is_dir()) {
             let before = root.join(own(procfs, controller).unwrap_or_default().trim_start_matches('/'));
-            let made = make_group(&root, within, name, tree.version());
-            match made {
-                Ok(folder) => group.folders.push((folder, before)),
+            match make_group(&root, within, name, tree.version(), &mut self.made) {
+                Ok(folder) => self.folders.push((folder, before)),
                 Err(error) if controller == "freezer" => tracing::info!("the command cannot be frozen: {error}"),
-                Err(error) => {
-                    group.remove();
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
         }
-        Ok(group)
+        Ok(())
     }
 
     fn enter(&self) -> Result<(), LaunchError> {
         for (folder, _) in &self.folders {
             if let Err(error) = move_to(folder) {
                 self.leave();
-                self.remove();
                 return Err(error);
             }
         }
@@ -200,16 +212,36 @@ impl OwnGroup {
             }
         }
     }
+}
 
-    fn remove(&self) {
-        for (folder, _) in &self.folders {
-            // Kept while processes that the program left behind run in it.
-            let _ = fs::remove_dir(folder);
+/// Attempts to make a group in one that another run removes at the same time.
+const ATTEMPTS: usize = 100;
+
+/// Makes the group `name` in the group `within`, and those above it that are missing. Adds to `made` what was missing.
+fn make_group(
+    root: &Path,
+    within: &str,
+    name: &str,
+    version: Version,
+    made: &mut Vec<PathBuf>,
+) -> Result<PathBuf, LaunchError> {
+    let mut attempts = 1..;
+    loop {
+        match make_groups(root, within, name, version, made) {
+            Err(LaunchError::Group { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && attempts.next() < Some(ATTEMPTS) => {}
+            other => return other,
         }
     }
 }
 
-fn make_group(root: &Path, within: &str, name: &str, version: Version) -> Result<PathBuf, LaunchError> {
+fn make_groups(
+    root: &Path,
+    within: &str,
+    name: &str,
+    version: Version,
+    made: &mut Vec<PathBuf>,
+) -> Result<PathBuf, LaunchError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| LaunchError::Group { path, source }
@@ -227,8 +259,9 @@ fn make_group(root: &Path, within: &str, name: &str, version: Version) -> Result
         }
         folder.push(part);
         match fs::create_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(&folder)(error)),
-            _ => {}
+            Ok(()) => made.push(folder.clone()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(&folder)(error)),
         }
     }
     Ok(folder)

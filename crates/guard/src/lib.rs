@@ -2,11 +2,13 @@
 
 mod beside;
 mod choose;
+mod clients;
 mod detect;
 mod gain;
 mod guard;
 mod journal;
 mod launch;
+pub mod made;
 pub mod mechanism;
 mod prefetch;
 mod procfs;

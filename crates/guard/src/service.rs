@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::flag;
 use signal_hook::low_level::{emulate_default_handler, pipe};
 
+use crate::clients::Clients;
 use crate::guard::{Guard, GuardError, Next};
 use crate::status::Status;
 
@@ -26,9 +27,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// Without CAP_SYS_RESOURCE a window must be a multiple of two seconds. `full` would miss thrashing beside unrelated
 /// work, and recent kernels count waiting for swap as I/O, not as memory.
 const TRIGGERS: [(&str, &str); 2] = [("memory", "some 50000 2000000"), ("io", "some 200000 2000000")];
-
-/// The time allowed to a client to send its request and to take the answer.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The interval of reports.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -82,11 +80,13 @@ impl Service<'_> {
             // The status reveals no more than the cgroups do, and a user's guard must detect that the machine's guard
             // is running.
             fs::set_permissions(&socket, fs::Permissions::from_mode(0o666))?;
+            local.set_nonblocking(true)?;
             Ok(local)
         };
         let local = self.state.map(|state| bind(state).map_err(failed(state.join(SOCKET).display().to_string())));
         let bind = |address: SocketAddr| {
             let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
             tracing::info!(%address, "metrics");
             Ok(listener)
@@ -151,6 +151,7 @@ fn watch_until(guard: &mut Guard, service: &Service<'_>, stopped: &UnixStream) -
     let start = Instant::now();
     let mut due = Some(start);
     let mut report_due = service.report.map(|_| start + TICK);
+    let mut clients = Clients::default();
     loop {
         let mut events = vec![PollFd::new(stopped, PollFlags::IN)];
         let mut add = |listener: Option<_>| {
@@ -161,11 +162,13 @@ fn watch_until(guard: &mut Guard, service: &Service<'_>, stopped: &UnixStream) -
         };
         let local_at = add(local.as_ref().map(|local| PollFd::new(local, PollFlags::IN)));
         let tcp_at = add(tcp.as_ref().map(|tcp| PollFd::new(tcp, PollFlags::IN)));
+        let clients_at = events.len();
+        events.extend(clients.polled());
         let awake = events.len();
         if due.is_none() {
             events.extend(triggers.iter().map(|trigger| PollFd::new(trigger, PollFlags::PRI)));
         }
-        let next = [due, report_due].into_iter().flatten().min();
+        let next = [due, report_due, clients.due()].into_iter().flatten().min();
         let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
         let wait = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
         match poll(&mut events, wait.as_ref()) {
@@ -176,18 +179,19 @@ fn watch_until(guard: &mut Guard, service: &Service<'_>, stopped: &UnixStream) -
         if has(0) {
             return Ok(Ended::Stopped);
         }
-        let now = start.elapsed();
-        if let Some(local) = local.as_ref().filter(|_| local_at.is_some_and(has))
-            && let Ok((client, _)) = local.accept()
-        {
-            answer_local(client, &guard.status(now));
+        let (has_local, has_tcp) = (local_at.is_some_and(has), tcp_at.is_some_and(has));
+        let (has_pressure, has_client) = ((awake..events.len()).any(has), (clients_at..awake).any(has));
+        let now = Instant::now();
+        if let Some(local) = local.as_ref().filter(|_| has_local) {
+            clients.accept(now, || local.accept().map(|(client, _)| client.into()));
         }
-        if let Some(tcp) = tcp.as_ref().filter(|_| tcp_at.is_some_and(has))
-            && let Ok((client, _)) = tcp.accept()
-        {
-            answer_tcp(client, &guard.status(now));
+        if let Some(tcp) = tcp.as_ref().filter(|_| has_tcp) {
+            clients.accept(now, || tcp.accept().map(|(client, _)| client.into()));
         }
-        if (awake..events.len()).any(has) {
+        if has_local || has_tcp || has_client || clients.due().is_some_and(|due| due <= now) {
+            clients.serve(now, || guard.status(start.elapsed()));
+        }
+        if has_pressure {
             tracing::debug!("woken by pressure");
             due = Some(Instant::now());
         }
@@ -234,32 +238,6 @@ fn open_triggers(procfs: &Path) -> Vec<File> {
         tracing::warn!(reason, "only the other pressure file can wake the guard");
     }
     opened
-}
-
-fn answer_local(client: UnixStream, status: &Status) {
-    let limits = client.set_read_timeout(Some(PATIENCE)).and(client.set_write_timeout(Some(PATIENCE)));
-    answer(limits, client, status);
-}
-
-fn answer_tcp(client: TcpStream, status: &Status) {
-    let limits = client.set_read_timeout(Some(PATIENCE)).and(client.set_write_timeout(Some(PATIENCE)));
-    answer(limits, client, status);
-}
-
-/// Answers one HTTP request. An error of the client is ignored, because it only concerns the client.
-fn answer(limits: io::Result<()>, mut client: impl Read + Write, status: &Status) {
-    let mut request = [0; 1024];
-    let Ok(length) = limits.and_then(|()| client.read(&mut request)) else { return };
-    let request = String::from_utf8_lossy(&request[..length]);
-    let (code, kind, text) = match request.split(' ').nth(1).filter(|_| request.starts_with("GET ")) {
-        Some("/metrics") => ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", status.metrics()),
-        Some("/json") => ("200 OK", "application/json", serde_json::to_string(status).unwrap_or_default()),
-        _ => ("404 Not Found", "text/plain", "expected GET /metrics or GET /json\n".to_owned()),
-    };
-    let length = text.len();
-    let head =
-        format!("HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-    let _ = client.write_all(format!("{head}{text}").as_bytes());
 }
 
 /// Requests the status, as JSON, of the guard with the state folder `state`.

@@ -250,6 +250,80 @@ fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
 }
 
 #[test]
+fn status_10_silent_connections_delay_nobody() {
+    let machine = Machine::new(Version::V2);
+    let state = machine.journal().parent().unwrap().to_owned();
+    let mut process = nigh(&machine, &["--metrics", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(process.stderr.take().unwrap());
+    let _service = Service(process);
+    let told = lines_to(&mut stderr, "metrics address=");
+    let address = told.last().and_then(|line| line.split_once("metrics address=")).unwrap().1.to_owned();
+    let _local: Vec<_> = (0..300).map(|_| UnixStream::connect(state.join("guard.sock")).unwrap()).collect();
+    let _tcp: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let answer = output(&mut nigh(&machine, &["status"]));
+    assert!(answer.status.success(), "{answer:?}");
+    // A request may come in parts.
+    let mut slow = TcpStream::connect(&address).unwrap();
+    for part in ["GET /met", "rics HTTP/1.1\r\n", "Host: x\r\n\r\n"] {
+        slow.write_all(part.as_bytes()).unwrap();
+        assert!(output(&mut nigh(&machine, &["status"])).status.success());
+    }
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+}
+
+/// Folders of `group` in the hierarchies of memory and the freezer.
+fn real_groups(group: &str) -> Vec<std::path::PathBuf> {
+    let all =
+        ["memory", "freezer"].map(|controller| std::path::Path::new("/sys/fs/cgroup").join(controller).join(group));
+    all.into_iter().filter(|folder| folder.exists()).collect()
+}
+
+#[test]
+fn groups_10_a_run_leaves_neither_groups_nor_files() {
+    let test = "groups_10_a_run_leaves_neither_groups_nor_files";
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let within = format!("nigh-test-{}", std::process::id());
+    let root = std::path::Path::new("/sys/fs/cgroup/memory").join(&within);
+    if !rustix::process::geteuid().is_root() || std::fs::create_dir(&root).is_err() {
+        println!("skipped: {test}: root on cgroup v1 can make groups, and nobody else");
+        return;
+    }
+    std::fs::remove_dir(&root).unwrap();
+    let run = |name: &str, script: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["guard", "run", "--within", &format!("{within}/inner"), "--name", name, "--state"]).arg(&state);
+        command.args(["--", "sh", "-c", script]).stdin(Stdio::null());
+        command
+    };
+    let ran = output(&mut run("one", "exit 7"));
+    assert_eq!((ran.status.code(), real_groups(&within), state.exists()), (Some(7), vec![], false), "{ran:?}");
+    // A group that was there before stays, and so does one in which a process still runs.
+    std::fs::create_dir(&root).unwrap();
+    let ran = output(&mut run("two", "sleep 1000 >/dev/null 2>&1 & echo $!"));
+    let left = String::from_utf8(ran.stdout).unwrap();
+    assert_eq!(real_groups(&format!("{within}/inner/two")).len(), 2);
+    assert!(Command::new("kill").arg(left.trim()).status().unwrap().success());
+    // A run that is killed leaves all it made to the next one.
+    let mut killed = run("three", "echo; exec sleep 1000").stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(killed.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let entered = std::fs::read_to_string(root.join("inner/three/cgroup.procs")).unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(Command::new("kill").args(entered.split_whitespace()).status().unwrap().success());
+    let is_clean = || {
+        assert!(output(&mut run("four", "true")).status.success());
+        real_groups(&format!("{within}/inner")).is_empty() && !state.exists()
+    };
+    // The processes that were killed end soon.
+    assert!((0..100).any(|_| is_clean()), "{:?}", real_groups(&within));
+    assert_eq!(real_groups(&within), [root.clone()]);
+    std::fs::remove_dir(root).unwrap();
+}
+
+#[test]
 fn stderr_12_a_guarded_command_runs_to_its_end_where_nothing_can_be_reported() {
     let machine = Machine::new(Version::V2);
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();

@@ -5,5 +5,6 @@
 mod common;
 mod counting;
 mod detection;
+mod made;
 mod mechanisms;
 mod safety;
