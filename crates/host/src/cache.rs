@@ -440,6 +440,10 @@ impl Cache {
             return;
         }
         let port = operation.port;
+        if let Err(fault) = result {
+            // Before the completion, after which the disk may be removed.
+            self.log_fault(&operation, fault);
+        }
         // Before the completion: what is said of the place of this operation is about the block that was there before.
         self.note_news(port, sender, work);
         let level = self.levels.iter().find(|level| level.port() == port);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use nigh_backend::Geometry;
 use nigh_engine::{Operation, Port};
 
+use crate::faults::Faults;
 use crate::sync::{lock, read, write};
 
 /// One device of a disk.
@@ -24,6 +25,8 @@ pub(crate) struct DiskDevice {
     /// Its size when it was last checked, in bytes.
     seen: AtomicU64,
     syncs: Mutex<Syncs>,
+    /// Operations that it failed.
+    pub(crate) faults: Faults,
 }
 
 /// The device flushes of all shards, combined: those that arrive while one is under way wait together for the next.
@@ -41,7 +44,7 @@ impl DiskDevice {
     pub(crate) fn new(port: Port, begin: u64, geometry: Arc<dyn Geometry>, size: u64) -> DiskDevice {
         let replays = geometry.replays();
         let (geometry, seen) = (RwLock::new(Some(geometry)), AtomicU64::new(size));
-        DiskDevice { port, replays, begin, geometry, seen, syncs: Mutex::default() }
+        DiskDevice { port, replays, begin, geometry, seen, syncs: Mutex::default(), faults: Faults::default() }
     }
 
     /// Queries the device.

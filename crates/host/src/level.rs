@@ -13,6 +13,7 @@ use nigh_policy::Spec;
 
 use crate::disk::{has_file, same_file};
 use crate::error::LevelError;
+use crate::faults::Faults;
 use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings};
 use crate::sync::lock;
 
@@ -42,6 +43,8 @@ pub(crate) struct Level {
     pub(crate) late: AtomicU32,
     /// Of a level on another host.
     pub(crate) link: Option<Arc<LevelLink>>,
+    /// Operations that its device failed.
+    pub(crate) faults: Faults,
     /// Blocks that were not read as they were stored, and when the log told so last.
     mismatches: AtomicU64,
     told: Mutex<Option<Instant>>,
@@ -245,6 +248,7 @@ pub(crate) fn open(
             off: AtomicBool::new(false),
             late: AtomicU32::new(0),
             link: None,
+            faults: Faults::default(),
             mismatches: AtomicU64::new(0),
             told: Mutex::default(),
         };
@@ -301,6 +305,7 @@ pub(crate) fn open_remote(
         off: AtomicBool::new(false),
         late: AtomicU32::new(0),
         link: Some(link),
+        faults: Faults::default(),
         mismatches: AtomicU64::new(0),
         told: Mutex::default(),
     };

@@ -17,6 +17,7 @@ mod ending;
 mod error;
 mod extent;
 mod failing;
+mod faults;
 mod flush;
 mod hints;
 mod host;

@@ -52,6 +52,7 @@ mod throttle;
 mod tiers;
 mod timed;
 mod trace_recording;
+mod told;
 mod tutorials;
 mod unwritable;
 mod warm;
