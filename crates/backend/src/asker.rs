@@ -29,14 +29,17 @@ pub(crate) struct Asker {
     /// An answer did not come in time: until it does, nothing else is asked.
     silent: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// Nothing is asked of it here.
+    file: Arc<OpenFile>,
 }
 
 impl Asker {
     pub(crate) fn new(file: Arc<OpenFile>) -> io::Result<Asker> {
         let (questions, queue) = channel::<Question>();
         let silent = Arc::new(AtomicBool::new(false));
-        let heard = silent.clone();
+        let (heard, asked) = (silent.clone(), file.clone());
         let answer = move || {
+            let file = asked;
             let mut watched = Instant::now();
             loop {
                 match queue.recv_timeout(WATCH.saturating_sub(watched.elapsed())) {
@@ -55,7 +58,7 @@ impl Asker {
             }
         };
         let thread = Builder::new().name("nigh-ask".to_owned()).spawn(answer)?;
-        Ok(Asker { questions: Some(questions), silent, thread: Some(thread) })
+        Ok(Asker { questions: Some(questions), silent, thread: Some(thread), file })
     }
 
     fn send(&self, question: impl FnOnce(&OpenFile) + Send + 'static) {
@@ -105,6 +108,13 @@ impl Geometry for Asker {
 
     fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         self.ask(PATIENCE, move |file| file.extents(range, most))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        if self.silent.load(Ordering::Acquire) {
+            return Some("it does not respond".to_owned());
+        }
+        self.file.is_deleted().then(|| "the file was deleted or replaced".to_owned())
     }
 
     fn stamp(&self) -> io::Result<Option<Stamp>> {

@@ -113,6 +113,16 @@ pub trait Geometry: Send + Sync {
         false
     }
 
+    /// How much of what it has received is not stable yet, in bytes, if the device itself keeps that until a flush.
+    fn staged(&self) -> u64 {
+        0
+    }
+
+    /// Why it does not do what it is asked at present, in words; none if it does, as far as that is known.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
     /// What tells it from itself before a change, also while nobody served it; none where a change may not show.
     fn stamp(&self) -> io::Result<Option<Stamp>> {
         Ok(None)

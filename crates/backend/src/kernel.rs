@@ -10,11 +10,21 @@ use std::time::Duration;
 
 use nigh_engine::Exclusive;
 use rustix::io::Errno;
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 use rustix::mm::{Advice, madvise};
 
 /// BLKDISCARD, `_IO(0x12, 119)`: discards a range, given as offset and length in bytes.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
+
+/// BLKROGET, `_IO(0x12, 94)`: whether a block device rejects writes.
+const BLKROGET: Opcode = opcode::none(0x12, 94);
+
+/// Whether a block device rejects writes.
+pub(crate) fn is_read_only(device: impl AsFd) -> Result<bool, Errno> {
+    // SAFETY: BLKROGET writes an int behind its argument.
+    let value: i32 = unsafe { ioctl(device, Getter::<BLKROGET, i32>::new())? };
+    Ok(value != 0)
+}
 
 /// Discards `length` bytes at `offset` of a block device.
 pub(crate) fn discard(device: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {

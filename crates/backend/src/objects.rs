@@ -48,6 +48,11 @@ impl ObjectTarget {
         ObjectDisk::connect(self)?.open(options)
     }
 
+    /// The error if there is no disk, or no access to it. Returns its size in bytes.
+    pub(crate) fn check(&self) -> Result<u64, OpenError> {
+        Ok(ObjectDisk::connect(self)?.state()?.bytes)
+    }
+
     /// Files with credentials, and files or folders with certificates, that it reads.
     pub fn files(&self) -> Vec<PathBuf> {
         #[cfg(feature = "objects")]

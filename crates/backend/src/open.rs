@@ -13,6 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::device::Extent;
 use crate::error::{OpenError, OpenErrorKind};
+use crate::kernel::is_read_only;
 use crate::level::{Stamp, stamp};
 use crate::lock::{check, in_use, lock_image, unlock_image};
 
@@ -80,34 +81,59 @@ pub(crate) struct Direct {
     align: u64,
 }
 
-impl OpenFile {
-    pub(crate) fn open(path: &Path, options: &Options) -> Result<OpenFile, OpenError> {
-        let fail = |action: &'static str| {
-            move |source: io::Error| {
-                let kind = match source.kind() {
-                    io::ErrorKind::NotFound => OpenErrorKind::NotFound,
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => OpenErrorKind::Denied,
-                    io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock => OpenErrorKind::Busy,
-                    io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => OpenErrorKind::Unsuitable,
-                    _ => OpenErrorKind::System,
-                };
-                OpenError { kind, action, path: path.to_owned(), source }
-            }
+/// The error of doing `action` with `path`.
+fn fail<'a>(path: &'a Path, action: &'static str) -> impl Fn(io::Error) -> OpenError + 'a {
+    move |source| {
+        let kind = match source.kind() {
+            io::ErrorKind::NotFound => OpenErrorKind::NotFound,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => OpenErrorKind::Denied,
+            io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock => OpenErrorKind::Busy,
+            io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => OpenErrorKind::Unsuitable,
+            _ => OpenErrorKind::System,
         };
-        let metadata = std::fs::metadata(path).map_err(fail("open"))?;
-        let block_device = metadata.file_type().is_block_device();
-        if !block_device && !metadata.is_file() {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device");
-            return Err(fail("use")(source));
-        }
+        OpenError { kind, action, path: path.to_owned(), source }
+    }
+}
+
+/// Opens a regular file, or with more flags a block device. Returns whether it is a block device.
+fn open_plain(path: &Path, read_only: bool, flags_of_device: i32) -> Result<(File, bool), OpenError> {
+    let metadata = std::fs::metadata(path).map_err(fail(path, "open"))?;
+    let block_device = metadata.file_type().is_block_device();
+    if !block_device && !metadata.is_file() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device");
+        return Err(fail(path, "use")(source));
+    }
+    let action = if read_only { "open" } else { "open for writing" };
+    let mut options = OpenOptions::new();
+    options.read(true).write(!read_only).custom_flags(if block_device { flags_of_device } else { 0 });
+    let file = options.open(path).map_err(fail(path, action))?;
+    if block_device && !read_only && is_read_only(&file).map_err(|error| fail(path, action)(error.into()))? {
+        // The kernel opens it for writing all the same, and may drop what is written.
+        let text = "the block device is read-only: serve it with `read-only`, or change it with blockdev --setrw";
+        return Err(fail(path, action)(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, text)));
+    }
+    Ok((file, block_device))
+}
+
+fn size_of(file: &File, block_device: bool) -> io::Result<u64> {
+    match block_device {
+        true => (&*file).seek(SeekFrom::End(0)),
+        false => Ok(file.metadata()?.len()),
+    }
+}
+
+impl OpenFile {
+    /// The error of opening it, without looking at locks. Returns its size in bytes.
+    pub(crate) fn check(path: &Path, read_only: bool) -> Result<u64, OpenError> {
+        let (file, block_device) = open_plain(path, read_only, 0)?;
+        size_of(&file, block_device).map_err(fail(path, "get the size of"))
+    }
+
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<OpenFile, OpenError> {
+        let fail = |action| fail(path, action);
         // With O_EXCL, a block device that is mounted is not opened.
-        let exclusive = if block_device && !options.read_only { libc::O_EXCL } else { 0 };
-        let buffered = OpenOptions::new()
-            .read(true)
-            .write(!options.read_only)
-            .custom_flags(exclusive)
-            .open(path)
-            .map_err(fail(if options.read_only { "open" } else { "open for writing" }))?;
+        let exclusive = if options.read_only { 0 } else { libc::O_EXCL };
+        let (buffered, block_device) = open_plain(path, options.read_only, exclusive)?;
         // The engine does the reading ahead. Where advice is not taken, nothing is lost.
         let _ = fadvise(&buffered, 0, None, Advice::Random);
         let direct = match open_direct(&buffered, options) {
@@ -130,7 +156,10 @@ impl OpenFile {
         let locked = if options.unlocked { Ok(()) } else { lock_image(file.way(), options.read_only) };
         match locked {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(fail("lock")(in_use(&metadata))),
+            Err(TryLockError::WouldBlock) => {
+                let metadata = file.way().metadata().map_err(fail("lock"))?;
+                return Err(fail("lock")(in_use(&metadata)));
+            }
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(path = %path.display(), %error, "not all locks can be taken: others may open the file, too");
             }
@@ -171,10 +200,7 @@ impl OpenFile {
     }
 
     fn present_size(&self) -> io::Result<u64> {
-        match self.block_device {
-            true => (&self.buffered).seek(SeekFrom::End(0)),
-            false => Ok(self.buffered.metadata()?.len()),
-        }
+        size_of(&self.buffered, self.block_device)
     }
 
     /// How often the size was seen to change.
@@ -245,6 +271,11 @@ impl OpenFile {
             let path = self.path.display();
             tracing::warn!(%path, "the file was deleted or replaced: the old one is served, and is gone when its disk is closed");
         }
+    }
+
+    /// Whether it was seen to have no name any more.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Relaxed)
     }
 
     /// As `Geometry::extents`.

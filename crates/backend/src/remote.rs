@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -79,6 +80,12 @@ impl NbdExport {
         Ok(NbdExport { uri, patience, connections })
     }
 
+    /// The error if the server does not let a client have the export. Returns its size in bytes.
+    pub(crate) fn check(&self, options: &Options) -> Result<u64, OpenError> {
+        let one = NbdExport { connections: 1, ..self.clone() };
+        Ok(one.open(options)?.shared.size)
+    }
+
     pub(crate) fn open(&self, options: &Options) -> Result<Remote, OpenError> {
         let fail = |kind, action, source| OpenError { kind, action, path: self.to_string().into(), source };
         let system = |source| fail(OpenErrorKind::System, "watch", source);
@@ -99,7 +106,8 @@ impl NbdExport {
             let source = unsuitable("the server offers it for reading only: add `read-only`".to_owned());
             return Err(fail(OpenErrorKind::Denied, "write to", source));
         }
-        let shared = Shared { size: server.size, queries: Mutex::default(), signal };
+        let (staged, trouble) = (AtomicU64::new(0), Mutex::default());
+        let shared = Shared { size: server.size, queries: Mutex::default(), signal, staged, trouble };
         let now = Instant::now();
         let mut remote = Remote {
             export: self.clone(),
@@ -139,11 +147,19 @@ struct Shared {
     queries: Mutex<Vec<Query>>,
     /// Raised when there are queries, and by the connector.
     signal: Arc<Signal>,
+    /// How many bytes the server may lose.
+    staged: AtomicU64,
+    /// Why it does nothing at present.
+    trouble: Mutex<Option<String>>,
 }
 
 impl Shared {
     fn queries(&self) -> MutexGuard<'_, Vec<Query>> {
         self.queries.lock().expect("nobody panics with it")
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
+        self.trouble.lock().expect("nobody panics with it")
     }
 }
 
@@ -155,6 +171,14 @@ impl Geometry for Shared {
     /// From its journal.
     fn replays(&self) -> bool {
         true
+    }
+
+    fn staged(&self) -> u64 {
+        self.staged.load(Ordering::Relaxed)
+    }
+
+    fn trouble(&self) -> Option<String> {
+        Shared::trouble(self).clone()
     }
 
     /// Where the server does not say, there is data.
@@ -224,6 +248,7 @@ impl Remote {
     /// The connections are of no use any more: others are made.
     fn lose(&mut self, reason: String) {
         tracing::warn!(disk = self.disk, target = %self.export, reason, "the connection to the NBD server is lost: connecting again");
+        *self.shared.trouble() = Some(format!("the connection to the NBD server is lost: {reason}"));
         self.reason = reason;
         self.links.clear();
         self.exchange.lost();
@@ -270,6 +295,9 @@ impl Remote {
             return Ok(());
         }
         tracing::info!(disk = self.disk, target = %self.export, unflushed, "connected to the NBD server again");
+        if self.given_up.is_none() {
+            *self.shared.trouble() = None;
+        }
         Ok(())
     }
 
@@ -284,6 +312,7 @@ impl Remote {
             return;
         }
         tracing::error!(disk = self.disk, target = %self.export, reason, "the NBD server is gone: requests fail until it is back");
+        *self.shared.trouble() = Some(format!("the NBD server is gone, and requests fail until it is back: {reason}"));
         self.given_up = Some(reason.to_owned());
         for link in &mut self.links {
             link.retract(&mut self.exchange);
@@ -396,7 +425,9 @@ impl Device for Remote {
         if self.given_up.is_some() && self.exchange.is_live() && !self.links.is_empty() {
             tracing::info!(disk = self.disk, target = %self.export, "the NBD server is back");
             self.given_up = None;
+            *self.shared.trouble() = None;
         }
+        self.shared.staged.store(self.exchange.unflushed_bytes(), Ordering::Relaxed);
         done.append(&mut self.exchange.done);
     }
 

@@ -98,30 +98,35 @@ impl Target {
                 Box::new(Delayed::new(Pace::Latency(paced), inner))
             }
             Target::Model(modelled, inner) => {
-                let fail = |action, path: &str, kind, source| OpenError { kind, action, path: path.into(), source };
-                let profile = modelled.load().map_err(|error| {
-                    let (kind, source) = match error {
-                        LoadError::Read(source) if source.kind() == io::ErrorKind::NotFound => {
-                            (OpenErrorKind::NotFound, source)
-                        }
-                        LoadError::Read(source) => (OpenErrorKind::System, source),
-                        LoadError::Profile(error) => {
-                            (OpenErrorKind::Unsuitable, io::Error::new(io::ErrorKind::InvalidData, error))
-                        }
-                    };
-                    fail("use the profile", &modelled.profile, kind, source)
-                })?;
+                let profile = load(modelled)?;
                 let device = inner.open(options)?;
-                let (size, most) = (self.size(device.as_ref())?, profile.bytes());
-                if size > most {
-                    let text = format!("it has {size} bytes, and the device of '{}' {most}", modelled.profile);
-                    let source = io::Error::new(io::ErrorKind::FileTooLarge, text);
-                    return Err(fail("delay", &inner.to_string(), OpenErrorKind::Unsuitable, source));
-                }
+                fits(modelled, &profile, inner, self.size(device.as_ref())?)?;
                 Box::new(Delayed::new(Pace::Model(Box::new(Clocked::new(&profile, modelled.speed))), device))
             }
             Target::Fault(plan, inner) => Box::new(Faulty::new(plan.clone(), inner.open(options)?)),
         })
+    }
+
+    /// The error that opening it would have, as far as that is found without taking it from anybody: locks are not looked at, and
+    /// nothing is written. Returns its size in bytes.
+    pub fn check(&self, options: &Options) -> Result<u64, OpenError> {
+        match self {
+            Target::File(path) => {
+                refuse_formats(path)?;
+                OpenFile::check(path, options.read_only)
+            }
+            Target::Raw(path) => OpenFile::check(path, options.read_only),
+            Target::Memory(size) => Ok(*size),
+            Target::Nbd(export) => export.check(options),
+            Target::Objects(disk) => disk.check(),
+            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Fault(_, inner) => inner.check(options),
+            Target::Model(modelled, inner) => {
+                let profile = load(modelled)?;
+                let size = inner.check(options)?;
+                fits(modelled, &profile, inner, size)?;
+                Ok(size)
+            }
+        }
     }
 
     /// The file or block device that its bytes are in; none where that is memory, an object store or behind an NBD server.
@@ -177,6 +182,28 @@ impl Target {
             source,
         })
     }
+}
+
+fn load(modelled: &Modelled) -> Result<Profile, OpenError> {
+    modelled.load().map_err(|error| {
+        let (kind, source) = match error {
+            LoadError::Read(source) if source.kind() == io::ErrorKind::NotFound => (OpenErrorKind::NotFound, source),
+            LoadError::Read(source) => (OpenErrorKind::System, source),
+            LoadError::Profile(error) => (OpenErrorKind::Unsuitable, io::Error::new(io::ErrorKind::InvalidData, error)),
+        };
+        OpenError { kind, action: "use the profile", path: (&modelled.profile).into(), source }
+    })
+}
+
+/// The error if a target of `size` bytes is larger than the modelled device.
+fn fits(modelled: &Modelled, profile: &Profile, inner: &Target, size: u64) -> Result<(), OpenError> {
+    let most = profile.bytes();
+    if size <= most {
+        return Ok(());
+    }
+    let text = format!("it has {size} bytes, and the device of '{}' {most}", modelled.profile);
+    let source = io::Error::new(io::ErrorKind::FileTooLarge, text);
+    Err(OpenError { kind: OpenErrorKind::Unsuitable, action: "delay", path: inner.to_string().into(), source })
 }
 
 impl FromStr for Target {

@@ -240,7 +240,7 @@ pub(crate) struct ServeArgs {
     /// Read settings from this file (TOML); flags override it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print what would be served, and end
+    /// Print what would be served, look whether targets, certificates and folders are there, and end
     #[arg(long)]
     pub(crate) check: bool,
     /// Print the combined settings of flags and --config as a file for --config, and end

@@ -8,16 +8,19 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use nigh_control::sidecar;
 use nigh_server::{
-    BLOCK, Command, ExportOptions, ExportStatistics, FileExtent, HostStatistics, LenderClient, LenderCounts,
-    LenderFile, LenderStatistics, LevelServerStatistics, PendingExport, PendingState, Statistics,
+    BLOCK, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics, LatencySummary,
+    LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport, PendingState,
+    RecordingStatus, Statistics, TargetStatistics,
 };
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{CtlArgs, CtlCommand, ExportCommand, SetCommand};
 use crate::controlled::connect;
+use crate::results::grouped;
 use crate::serve::{bytes, export};
-use crate::size::human_bytes;
+use crate::size::{human_bytes, human_span, human_time};
 use crate::table::Table;
+use crate::top::percent;
 use crate::{output, record};
 
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
@@ -178,33 +181,60 @@ fn lender(status: &LenderStatistics) -> String {
 /// For people: counts since the server's start.
 fn text(status: &Statistics) -> String {
     let mut text = String::new();
-    let Statistics { host, connections, .. } = status;
-    let HostStatistics { policy, readahead, memory_bytes, resident_bytes, .. } = host;
+    let Statistics { host, connections, connections_max, accepted, refused, version, uptime_seconds, .. } = status;
+    let HostStatistics { policy, readahead, memory_bytes, memory_max_bytes, resident_bytes, .. } = host;
     let (memory, resident) = (human_bytes(*memory_bytes), human_bytes(*resident_bytes));
-    let _ = writeln!(text, "policy   {policy}\nmemory   {memory}, {resident} of it in use");
+    let most = human_bytes(*memory_max_bytes);
+    let _ = writeln!(text, "nigh     {version}, for {}", human_span(*uptime_seconds));
+    let _ = writeln!(text, "policy   {policy}\nmemory   {memory} of at most {most}, {resident} of it in use");
     let _ = writeln!(text, "ahead    {readahead}");
-    let _ = writeln!(text, "clients  {connections}, {} since the start, {} refused", status.accepted, status.refused);
-    let _ = writeln!(text, "queue    {} operations wait for a device\n", host.device_queue);
-    let mut table = Table::new(&["EXPORT", "SIZE", "CLIENTS", "READS", "WRITES", "HIT %", "DIRTY", "FAULTS", "TARGET"]);
+    let _ = writeln!(
+        text,
+        "clients  {connections} of at most {connections_max}, {accepted} since the start, {refused} refused"
+    );
+    let _ = writeln!(text, "queue    {} operations wait for a device", host.device_queue);
+    if let Some(RecordingStatus { file, running, requests, lost, seconds, ended, error }) = &status.recording {
+        let (file, requests, lost) = (file.display(), grouped(*requests), grouped(*lost));
+        let state = match (running, ended, error) {
+            (true, ..) => "goes on".to_owned(),
+            (false, _, Some(error)) => format!("ended: {error}"),
+            (false, Some(ended), None) => format!("ended {}", ended.words()),
+            (false, None, None) => "ended".to_owned(),
+        };
+        let _ = writeln!(text, "record   {file}: {requests} requests in {seconds:.1} s, {lost} lost; it {state}");
+    }
+    text.push('\n');
+    let mut table =
+        Table::new(&["EXPORT", "SIZE", "CLIENTS", "READS", "WRITES", "HIT %", "DIRTY", "FAULTS", "STATE", "TARGET"]);
     for export in &status.exports {
         let disk = &export.disk;
         let hits = disk.hits + disk.joined;
         let references = hits + disk.misses;
-        let ratio =
-            if references == 0 { "-".into() } else { format!("{:.1}", 100.0 * hits as f64 / references as f64) };
         table.row([
             disk.name.clone(),
             human_bytes(disk.size),
             export.connections.to_string(),
             disk.reads.to_string(),
             disk.writes.to_string(),
-            ratio,
+            percent((references > 0).then(|| hits as f64 / references as f64)),
             human_bytes(disk.dirty_bytes),
             disk.device_faults.to_string(),
+            state(disk).to_owned(),
             [std::slice::from_ref(&disk.target), &disk.next[..]].concat().join(", then "),
         ]);
     }
     text += &table.to_string();
+    for disk in status.exports.iter().map(|export| &export.disk) {
+        for TargetStatistics { target, staged_bytes, trouble, .. } in &disk.targets {
+            let Some(trouble) = trouble else { continue };
+            let staged = match staged_bytes {
+                0 => String::new(),
+                bytes => format!(" {} that it has received may be lost.", human_bytes(*bytes)),
+            };
+            let _ = writeln!(text, "\n{}: {target}: {trouble}.{staged}", disk.name);
+        }
+    }
+    text += &rates(status);
     for PendingExport { name, state, seconds } in &status.pending {
         let what = match state {
             PendingState::Opening => "being opened for {seconds} s: its device has to respond first",
@@ -331,6 +361,48 @@ fn text(status: &Statistics) -> String {
     text
 }
 
+/// What an export's disk is like, in a word.
+fn state(disk: &DiskStatistics) -> &'static str {
+    match disk {
+        disk if disk.data_lost => "data lost",
+        disk if disk.failing => "failing",
+        disk if disk.targets.iter().any(|target| target.trouble.is_some()) => "trouble",
+        _ => "ok",
+    }
+}
+
+/// The requests of the last minute, the latencies since the start, and the limits of exports.
+fn rates(status: &Statistics) -> String {
+    let mut rates = Table::new(&["LAST MINUTE", "READS/S", "READ/S", "WRITES/S", "WRITTEN/S", "HIT %", "LIMITS"]);
+    let head = ["P50, P99", "HITS", "MISSES", "WRITES", "FLUSHES"];
+    let mut latencies = Table::new(&head);
+    for ExportStatistics { disk, options, rates: of, .. } in &status.exports {
+        let ExportOptions { connections, requests, iops, bandwidth, .. } = options.unusual(&disk.name);
+        let limits = ExportOptions { connections, requests, iops, bandwidth, ..ExportOptions::default() }.to_string();
+        rates.row([
+            disk.name.clone(),
+            format!("{:.1}", of.reads_per_s),
+            human_bytes(of.read_bytes_per_s as u64),
+            format!("{:.1}", of.writes_per_s),
+            human_bytes(of.written_bytes_per_s as u64),
+            percent(of.hit_ratio),
+            if limits.is_empty() { "-".to_owned() } else { limits },
+        ]);
+        let both = |of: &LatencySummary| match of.count {
+            0 => "-".to_owned(),
+            _ => format!("{}, {}", human_time(Some(of.p50_us as f64)), human_time(Some(of.p99_us as f64))),
+        };
+        latencies.row([
+            disk.name.clone(),
+            both(&disk.hit_latency),
+            both(&disk.miss_latency),
+            both(&disk.write_latency),
+            both(&disk.flush_latency),
+        ]);
+    }
+    format!("\n{rates}\n{latencies}")
+}
+
 /// The exports and how clients connect to them.
 fn exports(status: &Statistics) -> String {
     let mut table = Table::new(&["EXPORT", "SIZE", "CLIENTS", "OPTIONS", "TARGET", "URI"]);
@@ -362,13 +434,13 @@ fn exports_json(status: &Statistics) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
-/// Memory of so many blocks.
 /// Some of the ranges of bytes of a disk.
 fn ranges(ranges: &[Range<u64>]) -> String {
     let words: Vec<String> = ranges.iter().take(4).map(|range| format!("{} to {}", range.start, range.end)).collect();
     format!("bytes {}{}", words.join(", "), if ranges.len() > words.len() { " and others" } else { "" })
 }
 
+/// Memory of so many blocks.
 fn blocks(count: u64) -> String {
     human_bytes(count * BLOCK)
 }

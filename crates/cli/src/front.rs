@@ -13,7 +13,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            output::tell(format_args!("nigh: {}", one_line(&error, Cli::command())));
+            output::tell(format_args!("nigh: {}", nigh_text::printable(&one_line(&error, Cli::command()))));
             return ExitCode::from(2);
         }
         Err(help) => help.exit(),
@@ -22,7 +22,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
         Ok(code) => code,
         Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::tell(format_args!("nigh: {}", causes(&*error)));
+            output::tell(format_args!("nigh: {}", nigh_text::printable(&causes(&*error))));
             ExitCode::from(2)
         }
     }

@@ -40,7 +40,7 @@ struct Writer {
 
 impl Write for &Writer {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.lines.try_send(line.to_vec()).is_err() {
+        if self.lines.try_send(shown(line)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
@@ -49,6 +49,14 @@ impl Write for &Writer {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A line whose names, which others may have chosen, do not control a terminal.
+fn shown(line: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(line);
+    let mut shown = nigh_text::printable(text.trim_end_matches('\n')).into_owned().into_bytes();
+    shown.push(b'\n');
+    shown
 }
 
 /// Writes what happens to standard error from now on, down to `level`, on a thread of its own.

@@ -81,7 +81,7 @@ fn follow(client: &mut ControlClient, stop: &AtomicBool) -> anyhow::Result<Recor
 
 /// What was recorded, and the next command to type.
 pub(crate) fn summary(status: &RecordingStatus) -> anyhow::Result<String> {
-    let RecordingStatus { file, running, requests, lost, seconds, error } = status;
+    let RecordingStatus { file, running, requests, lost, seconds, error, ended: _ } = status;
     if let Some(error) = error {
         bail!("the recording ended after {} requests: {error}", grouped(*requests));
     }

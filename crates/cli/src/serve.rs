@@ -142,7 +142,8 @@ type Reload = Option<Sender<Result<(), ReloadError>>>;
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let plan = plan(args)?;
     if args.check {
-        return output::print(explain(&plan, args).as_bytes());
+        output::print(explain(&plan, args).as_bytes())?;
+        return check(&plan);
     }
     if args.print_config {
         return output::print(printed::config(&plan)?.as_bytes());
@@ -622,6 +623,24 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
         Some(bytes) if (4096..1 << 60).contains(&bytes) => Ok(bytes),
         _ => bail!("'{text}' is no amount of memory: expected at least 4K, such as 512M or 2G"),
     }
+}
+
+/// The error if a server would not start, as far as that can be found beside one that runs.
+fn check(plan: &Plan) -> anyhow::Result<()> {
+    let mut problems: Vec<String> = plan.settings.problems().iter().map(|problem| causes(problem)).collect();
+    let sockets = plan.listen.iter().filter_map(|address| match address {
+        Listen::Unix(path) => Some(path),
+        Listen::Tcp(_) => None,
+    });
+    let files = plan.record.iter().map(|recording| &recording.file);
+    for path in sockets.chain(&plan.control).chain(files) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            problems.push(format!("{}: there is no folder {}", path.display(), folder.display()));
+        }
+    }
+    ensure!(problems.is_empty(), "{}", problems.join("; "));
+    Ok(())
 }
 
 /// What would be served, and how.

@@ -25,6 +25,17 @@ pub(crate) fn human_time(us: Option<f64>) -> String {
     }
 }
 
+/// A span of time in its two largest units.
+pub(crate) fn human_span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +51,9 @@ mod tests {
     fn times_read_well() {
         for (us, text) in [(None, "-"), (Some(999.0), "999 µs"), (Some(7_149.0), "7.1 ms"), (Some(2.5e6), "2.5 s")] {
             assert_eq!(human_time(us), text);
+        }
+        for (seconds, text) in [(59, "59 s"), (61, "1 min 1 s"), (7200, "2 h 0 min"), (90_000, "1 d 1 h")] {
+            assert_eq!(human_span(seconds), text);
         }
     }
 }

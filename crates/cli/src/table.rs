@@ -12,8 +12,9 @@ impl<const N: usize> Table<N> {
         Table { rows: vec![head.map(str::to_owned)] }
     }
 
+    /// Cells may be names that others chose.
     pub(crate) fn row(&mut self, row: [String; N]) {
-        self.rows.push(row);
+        self.rows.push(row.map(|cell| nigh_text::printable(&cell).into_owned()));
     }
 }
 

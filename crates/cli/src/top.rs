@@ -134,7 +134,7 @@ fn tenant_cells(tenant: &TenantRow) -> [String; TENANT_HEAD.len()] {
     [tenant.name.clone(), human_bytes(tenant.resident_bytes), percent(tenant.predicted)]
 }
 
-fn percent(share: Option<f64>) -> String {
+pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share))
 }
 

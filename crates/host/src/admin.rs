@@ -7,13 +7,13 @@ use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::Duration;
 
-use nigh_backend::{Device, Geometry, Options, Target};
+use nigh_backend::{Device, Geometry, OpenError, OpenErrorKind, Options, Target};
 use nigh_engine::Volume;
 use nigh_policy::Spec;
 
 use crate::common::Common;
 use crate::device::DiskDevice;
-use crate::disk::{Disk, Opening, has_file};
+use crate::disk::{Disk, Opening, has_file, same_file};
 use crate::error::{ChangeError, DiskError, HostError, Unwritten};
 use crate::settings::{BLOCK, DiskSettings, TARGETS_MAX, TENANT_NAME_MAX};
 use crate::sync::{lock, lock_within};
@@ -53,10 +53,10 @@ impl Common {
         let settings = lock(&self.settings).clone();
         let most = settings.memory_max.max(settings.memory);
         let memory = memory.unwrap_or(settings.memory);
-        let policy = policy.filter(|policy| **policy != settings.policy);
         if policy.is_some() && settings.allocate.is_some() {
             return Err(ChangeError::Tenants);
         }
+        let policy = policy.filter(|policy| **policy != settings.policy);
         if memory < BLOCK {
             return Err(ChangeError::MemoryMin);
         }
@@ -80,7 +80,8 @@ impl Common {
 
     /// Opens another disk.
     pub(crate) fn add(&self, settings: DiskSettings) -> Result<Arc<Disk>, ChangeError> {
-        let opened = self.open_targets(&settings)?;
+        let present: Vec<DiskSettings> = self.cache.disks.all().iter().map(|disk| disk.settings()).collect();
+        let opened = self.open_targets(&settings, &present)?;
         self.add_in_use(settings, opened)
     }
 
@@ -93,8 +94,12 @@ impl Common {
         Ok(added?)
     }
 
-    /// Opens the targets of another disk. They may not respond, so no lock is held.
-    pub(crate) fn open_targets(&self, settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
+    /// Opens the targets of another disk beside `others`. They may not respond, so no lock is held.
+    pub(crate) fn open_targets(
+        &self,
+        settings: &DiskSettings,
+        others: &[DiskSettings],
+    ) -> Result<Vec<Opened>, DiskError> {
         self.check_new(settings)?;
         if settings.targets().count() > TARGETS_MAX {
             return Err(DiskError::Targets(settings.name.clone()));
@@ -102,7 +107,7 @@ impl Common {
         if let Some(level) = self.cache.levels.iter().find(|level| has_file(settings, level.path())) {
             return Err(DiskError::Level { name: settings.name.clone(), path: level.path().to_owned() });
         }
-        open(settings)
+        open(settings).map_err(|error| name_other(settings, others, error))
     }
 
     fn check_new(&self, settings: &DiskSettings) -> Result<Volume, DiskError> {
@@ -243,7 +248,12 @@ impl Common {
     pub(crate) fn unwritten(&self, disk: &Disk, cause: HostError) -> Unwritten {
         let bytes = self.cache.counters(disk).1 * BLOCK;
         let lost = disk.lost().filter(|_| bytes == 0);
-        Unwritten { name: disk.name().to_owned(), bytes, cause: lost.map_or(cause, HostError::Lost) }
+        Unwritten {
+            name: disk.name().to_owned(),
+            bytes,
+            staged: disk.staged(),
+            cause: lost.map_or(cause, HostError::Lost),
+        }
     }
 
     /// Removes a disk that is closed in all engines, and returns its devices. A tenant leaves with its last disk.
@@ -409,6 +419,20 @@ impl Common {
     }
 }
 
+impl DiskSettings {
+    /// The error if the target at this place cannot have this size.
+    pub(crate) fn check_size(&self, target: &Target, at: usize, size: u64) -> Result<(), DiskError> {
+        let wrong = |reason| Err(DiskError::Size { name: self.name.clone(), reason });
+        match size {
+            0 => wrong(format!("{target} is empty")),
+            size if at < self.next.len() && !size.is_multiple_of(BLOCK) => wrong(format!(
+                "{target} has {size} bytes: for all targets but the last the size must be a multiple of {BLOCK}"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A target of a disk.
 pub(crate) struct Opened {
     device: Box<dyn Device>,
@@ -440,6 +464,22 @@ impl From<Box<NotAdded>> for ChangeError {
     }
 }
 
+/// `error` of opening a disk, in other words if it is another target of this host that has the file locked.
+fn name_other(settings: &DiskSettings, others: &[DiskSettings], error: DiskError) -> DiskError {
+    let DiskError::Open { source: OpenError { kind: OpenErrorKind::Busy, path, .. }, .. } = &error else {
+        return error;
+    };
+    let own = settings.targets().filter_map(Target::path).filter(|own| same_file(own, path)).count();
+    let other = others.iter().find(|other| other.name != settings.name && has_file(other, path));
+    let mut disks = match other {
+        _ if own > 1 => [settings.name.clone(), settings.name.clone()],
+        Some(other) => [other.name.clone(), settings.name.clone()],
+        None => return error,
+    };
+    disks.sort();
+    DiskError::OneFile { disks, path: path.clone() }
+}
+
 /// Opens the targets of a disk.
 fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
     let name = || settings.name.clone();
@@ -447,7 +487,6 @@ fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
     let options = Options { read_only, block_bytes, name: name(), ..Options::default() };
     let mut opened = Vec::new();
     for (target, at) in settings.targets().zip(0..) {
-        let wrong = |reason| Err(DiskError::Size { name: name(), reason });
         let device = target.open(&options).map_err(|source| DiskError::Open { name: name(), source })?;
         let geometry = device.geometry();
         let size = loop {
@@ -457,16 +496,11 @@ fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
                 size => break size,
             }
         };
-        let size = match size {
-            Ok(0) => return wrong(format!("{target} is empty")),
-            Ok(size) if at < settings.next.len() && !size.is_multiple_of(BLOCK) => {
-                return wrong(format!(
-                    "{target} has {size} bytes: for all targets but the last the size must be a multiple of {BLOCK}"
-                ));
-            }
-            Ok(size) => size,
-            Err(error) => return wrong(format!("cannot determine the size of {target}: {error}")),
-        };
+        let size = size.map_err(|error| {
+            let reason = format!("cannot determine the size of {target}: {error}");
+            DiskError::Size { name: name(), reason }
+        })?;
+        settings.check_size(target, at, size)?;
         opened.push(Opened { device, geometry, size });
     }
     Ok(opened)

@@ -64,6 +64,12 @@ impl DiskDevice {
         *write(&self.geometry) = None;
     }
 
+    /// Why it does not do what it is asked at present, in words; none if it does, as far as that is known.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let own = self.ask(|geometry| Ok(geometry.trouble())).unwrap_or_default();
+        own.or_else(|| lock(&self.syncs).failing.then(|| "its last flush failed".to_owned()))
+    }
+
     /// Adds a device flush for a shard.
     pub(crate) fn sync(&self, flush: (u32, Operation)) {
         lock(&self.syncs).waiting.push(flush);

@@ -282,6 +282,20 @@ impl Disk {
         Ok(extents)
     }
 
+    /// Each of its devices: the bytes of its part, what it has received and not made stable, and why it does not do what it is asked.
+    pub(crate) fn states(&self) -> Vec<(u64, u64, Option<String>)> {
+        let state = |(device, part): (&DiskDevice, Range<u64>)| {
+            let staged = device.ask(|geometry| Ok(geometry.staged())).unwrap_or_default();
+            (part.end - part.start, staged, device.trouble())
+        };
+        self.parts(self.size()).map(state).collect()
+    }
+
+    /// What its devices have received and not made stable, in bytes, as far as they know.
+    pub(crate) fn staged(&self) -> u64 {
+        self.states().iter().map(|(_, staged, _)| staged).sum()
+    }
+
     /// The fault of a device flush by which data was lost: since then, flushes and writes with FUA fail.
     pub fn lost(&self) -> Option<Fault> {
         self.lost.get().copied()

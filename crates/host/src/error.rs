@@ -197,6 +197,14 @@ pub enum DiskError {
         /// The disk in the object store.
         place: String,
     },
+    /// A file that is written is a target of two disks, or twice of one: each would have blocks that the other does not know.
+    #[error("{} {}: a file that is written is one target: let clients share an export, or open both with read-only", both(.disks), path.display())]
+    OneFile {
+        /// The disks; the same one if two of its targets are the same.
+        disks: [String; 2],
+        /// The file.
+        path: PathBuf,
+    },
     /// It has a tenant, a floor or a ceiling in a cache without tenants.
     #[error("disk {0}: a tenant, a floor or a ceiling needs an allocation, such as lru-sp")]
     NoTenants(String),
@@ -224,6 +232,10 @@ pub enum DiskError {
     /// An assertion of the engine failed.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
+}
+
+fn both([one, other]: &[String; 2]) -> String {
+    if one == other { format!("two targets of disk {one} are") } else { format!("disks {one} and {other} are both") }
 }
 
 /// Why a change of a running host is rejected.
@@ -325,16 +337,28 @@ pub enum ChangeError {
     Poisoned(#[from] Poisoned),
 }
 
-/// A disk with dirty blocks that could not be written.
+/// A disk with dirty blocks that could not be written, or whose device has not confirmed that all is stable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("disk {name}: not everything is written ({bytes} bytes in memory): {cause}")]
+#[error("disk {name}: not everything is written ({}): {cause}", unwritten(*bytes, *staged))]
 pub struct Unwritten {
     /// Its name.
     pub name: String,
-    /// Its data that is only in memory, in bytes. Without any, its device has not confirmed that all is stable.
+    /// Its data that the device has not received, in bytes.
     pub bytes: u64,
+    /// Its data that the device has received and not made stable, in bytes, as far as that is known: of disks in object stores and
+    /// exports of NBD servers.
+    pub staged: u64,
     /// The last error.
     pub cause: HostError,
+}
+
+fn unwritten(bytes: u64, staged: u64) -> String {
+    match (bytes, staged) {
+        (0, 0) => "its device has not confirmed that all is stable".to_owned(),
+        (bytes, 0) => format!("{bytes} bytes in memory"),
+        (0, staged) => format!("{staged} bytes that are not stable yet"),
+        (bytes, staged) => format!("{bytes} bytes in memory, and {staged} bytes that are not stable yet"),
+    }
 }
 
 /// Why a hint is rejected.

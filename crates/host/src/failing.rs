@@ -1,15 +1,52 @@
-//! Disks with blocks that cannot be written for long: reported once, when that begins and when it is over.
+//! What devices fail, in the log: reads at once; disks with blocks that cannot be written for long when that begins and when it is over.
 
 use std::fmt::Write;
 use std::ops::Range;
+use std::time::Instant;
+
+use nigh_engine::{Action, Fault, Operation};
 
 use crate::cache::Cache;
+use crate::content;
 use crate::disk::Disk;
 use crate::settings::BLOCK;
 use crate::sync::lock;
 use crate::work::{RANGES_NAMED, Report};
 
 impl Cache {
+    /// A device failed an operation, other than a flush (`flush.rs`). Writes of a disk are tried again: see `report`.
+    pub(crate) fn log_fault(&self, operation: &Operation, fault: Fault) {
+        let &Operation { port, offset: from, length, .. } = operation;
+        let (to, now) = (from + length, Instant::now());
+        if self.contents.is_some() && port == content::PORT {
+            // It is memory, and what is missing there is read from below.
+            return;
+        }
+        let verb = match operation.action {
+            Action::Read(_) => "read",
+            Action::Write(_) => "write",
+            Action::Discard => "discard",
+            Action::Zeroes { .. } => "zero",
+            Action::Flush => return,
+        };
+        if let Some(level) = self.levels.iter().find(|level| level.port() == port) {
+            // A server of a level that is gone is logged once (`nigh_backend::RemoteLevel`).
+            if level.link.is_none()
+                && let Some(more) = level.faults.note(now)
+            {
+                let level = level.path().display();
+                tracing::warn!(%level, %fault, from, to, more, "the device of the level failed to {verb} these bytes");
+            }
+            return;
+        }
+        let device = (!matches!(operation.action, Action::Write(_))).then(|| self.disks.device(port));
+        if let Some((device, more)) = device.and_then(|device| device.faults.note(now).map(|more| (device, more))) {
+            let disk = self.disks.of_port(port);
+            let (disk, from, to) = (disk.name(), device.begin + from, device.begin + to);
+            tracing::error!(disk, %fault, from, to, more, "its device failed to {verb} these bytes");
+        }
+    }
+
     /// What a shard reports. A disk fails as long as one of its shards does.
     pub(crate) fn report(&self, Report { shard, volume, failing, failed }: Report) {
         let Some(disk) = self.disks.numbered(volume) else { return };

@@ -7,6 +7,7 @@ mod buffers;
 mod cache;
 mod call;
 mod change;
+mod check;
 mod common;
 mod content;
 mod damage;
@@ -45,6 +46,7 @@ pub use nigh_content::Scheme;
 pub use nigh_control::{Allocation, Chunk, Directive, Order};
 pub use nigh_engine::{Fault, WriteMode};
 
+pub use check::problems;
 pub use content::ContentStatistics;
 pub use error::{
     ChangeError, DiskError, HintError, HostError, LevelError, Poisoned, StartError, SubmitError, Unwritten,
@@ -60,7 +62,7 @@ pub use settings::{
     BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings,
     TARGETS_MAX, WarmSettings,
 };
-pub use statistics::{DiskStatistics, HostStatistics};
+pub use statistics::{DiskStatistics, HostStatistics, TargetStatistics};
 pub use tenants::{TenantStatistics, agree_on_bounds};
 
 /// The interface for front ends: requests that do not wait, and replies to waiters.

@@ -50,13 +50,14 @@ impl Common {
     ) -> std::result::Result<Late, DiskError> {
         let (sender, results) = channel();
         let mut threads = Vec::new();
+        let all: Arc<[DiskSettings]> = disks.clone().into();
         for (at, settings) in disks.iter().enumerate() {
-            let (common, of, results) = (self.clone(), settings.clone(), sender.clone());
+            let (common, of, results, others) = (self.clone(), settings.clone(), sender.clone(), all.clone());
             // Nobody waits any more if another one could not be opened.
-            let run = move || _ = results.send((at, common.open_targets(&of)));
+            let run = move || _ = results.send((at, common.open_targets(&of, &others)));
             let thread = Builder::new().name("opening".into()).spawn(run).ok();
             if thread.is_none() {
-                let _ = sender.send((at, self.open_targets(settings)));
+                let _ = sender.send((at, self.open_targets(settings, &all)));
             }
             threads.push(thread);
         }

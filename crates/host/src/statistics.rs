@@ -23,6 +23,9 @@ pub struct HostStatistics {
     pub shards: u32,
     /// Memory for blocks, in bytes.
     pub memory_bytes: u64,
+    /// The most that it can become while the host runs, in bytes.
+    #[serde(default)]
+    pub memory_max_bytes: u64,
     /// Of these, in use by blocks that the policy keeps.
     pub resident_bytes: u64,
     /// Memory of all blocks in use, in bytes.
@@ -57,6 +60,9 @@ pub struct DiskStatistics {
     /// Its further targets, in order.
     #[serde(default)]
     pub next: Vec<String>,
+    /// The state of each of its targets, in order.
+    #[serde(default)]
+    pub targets: Vec<TargetStatistics>,
     /// Its size in bytes.
     pub size: u64,
     /// Read requests, a long one counted once for each of its pieces.
@@ -133,6 +139,20 @@ pub struct DiskStatistics {
     pub flush_latency: LatencySummary,
 }
 
+/// The state of a target of a disk at one moment.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct TargetStatistics {
+    /// As it was written.
+    pub target: String,
+    /// The bytes of its part of the disk.
+    pub bytes: u64,
+    /// Bytes that it has received and not made stable, as far as that is known: of disks in object stores and exports of NBD servers.
+    pub staged_bytes: u64,
+    /// Why it does not do what it is asked at present, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
 impl Common {
     /// The present state of the host.
     pub(crate) fn statistics(&self) -> HostStatistics {
@@ -144,6 +164,7 @@ impl Common {
             readahead: cache.readahead().spec().to_string(),
             shards: cache.shards(),
             memory_bytes: settings.memory,
+            memory_max_bytes: settings.memory_max.max(settings.memory),
             resident_bytes: u64::from(resident) * BLOCK,
             frames_bytes: u64::from(frames) * BLOCK,
             metadata_bytes: cache.metadata_bytes() as u64,
@@ -188,13 +209,19 @@ impl Common {
             damaged,
         } = counters;
         let has_contents = self.cache.contents.is_some();
-        let DiskSettings { target, next, .. } = disk.settings();
+        let settings = disk.settings();
+        let targets = settings.targets().zip(disk.states()).map(|(target, (bytes, staged_bytes, trouble))| {
+            TargetStatistics { target: target.to_string(), bytes, staged_bytes, trouble }
+        });
+        let targets = targets.collect();
+        let DiskSettings { target, next, .. } = settings;
         let (failed_bytes, failed) = self.cache.failed(disk);
         let (target, next) = (target.to_string(), next.iter().map(ToString::to_string).collect());
         DiskStatistics {
             name: disk.name().to_owned(),
             target,
             next,
+            targets,
             size: disk.size(),
             reads,
             writes,

@@ -14,7 +14,7 @@ pub use replies::{Asked, Coverage, Part, Replies, ReplyError};
 use replies::{State, chunk_of, parse_payload};
 
 use crate::handshake::Malformed;
-use crate::wire::{chunk_flag, command};
+use crate::wire::{chunk_flag, command, option_reply};
 use crate::{Command, Decoded, Errno, Extent, Framing, ReplyHeader, RequestHeader, Violation};
 
 /// Why a client's call failed.
@@ -33,7 +33,7 @@ pub enum Error {
     #[error("protocol: {0}")]
     Unexpected(Unexpected),
     /// The server refused an option.
-    #[error("option {option} refused with {kind:#x} {message}")]
+    #[error("{}", refusal(*option, *kind, message))]
     Refused {
         /// The option, of [`wire::option`](crate::wire::option).
         option: u32,
@@ -51,6 +51,24 @@ pub enum Error {
     /// A read or write was submitted without its buffer.
     #[error("reads and writes are submitted with their buffer")]
     NeedsBuffer,
+}
+
+/// A refusal in words, with those of the server.
+fn refusal(option: u32, kind: u32, message: &str) -> String {
+    let words = match kind {
+        option_reply::ERR_UNSUP => "the server does not know the option",
+        option_reply::ERR_POLICY => "the server does not permit it",
+        option_reply::ERR_INVALID => "the server finds the option invalid",
+        option_reply::ERR_PLATFORM => "the server's platform does not support it",
+        option_reply::ERR_TLS_REQD => "the server requires TLS",
+        option_reply::ERR_UNKNOWN => "the server has no such export",
+        option_reply::ERR_SHUTDOWN => "the server is shutting down",
+        option_reply::ERR_BLOCK_SIZE_REQD => "the server requires a client that asks for block sizes",
+        option_reply::ERR_TOO_BIG => "the server finds the option too long",
+        option_reply::ERR_EXT_HEADER_REQD => "the server requires extended headers",
+        _ => return format!("the server refused option {option} with {kind:#x} {message}"),
+    };
+    if message.is_empty() { words.to_owned() } else { format!("{words}: {message}") }
 }
 
 /// What a server sent that a client cannot make sense of.

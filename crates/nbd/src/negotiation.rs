@@ -199,8 +199,14 @@ impl Negotiation {
                 outcome
             }
             Err(Refusal(kind)) => {
-                let reason = self.absence(option, data).filter(|_| kind == option_reply::ERR_UNKNOWN);
-                reply(out, option, kind, |out| out.extend_from_slice(reason.unwrap_or_default().as_bytes()));
+                let reason = match kind {
+                    option_reply::ERR_UNKNOWN => {
+                        self.absence(option, data).unwrap_or("there is no export of this name")
+                    }
+                    option_reply::ERR_TLS_REQD => "connections are encrypted here: start TLS first",
+                    _ => "",
+                };
+                reply(out, option, kind, |out| out.extend_from_slice(reason.as_bytes()));
                 Outcome::Continue
             }
         })

@@ -33,6 +33,11 @@ impl Changes {
         self.memory
     }
 
+    /// How many bytes were changed.
+    pub(crate) fn length(&self) -> u64 {
+        self.entries.iter().map(|(start, entry)| u64::from(entry.end - start)).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -91,6 +91,8 @@ pub struct Disk {
     parts: Vec<u64>,
     /// How many of `parts` the stored manifest does not name.
     unnamed: usize,
+    /// The changed bytes in objects of such parts.
+    unnamed_bytes: BTreeMap<u32, u64>,
     staged: BTreeMap<u32, Staged>,
     memory: usize,
     /// Changes so far.
@@ -122,6 +124,7 @@ impl Disk {
             limits,
             parts: stored.parts.clone(),
             unnamed: 0,
+            unnamed_bytes: BTreeMap::new(),
             staged: BTreeMap::new(),
             memory: 0,
             changes: 0,
@@ -166,6 +169,14 @@ impl Disk {
     /// Memory that staged changes take, in bytes.
     pub fn memory(&self) -> usize {
         self.memory
+    }
+
+    /// How many changed bytes no stored manifest names: those that are lost if the host dies now. Takes time for each change.
+    pub fn unstored(&self) -> u64 {
+        let staged = self.staged.values().map(|staged| {
+            staged.newest.length() + staged.uploading.as_ref().map_or(0, |uploading| uploading.changes.length())
+        });
+        staged.chain(self.unnamed_bytes.values().copied()).sum()
     }
 
     /// Does something to the staged changes of a part.
@@ -378,6 +389,9 @@ impl Disk {
         let Object { part, .. } = upload.object;
         let uploading = self.with_staged(part, |staged| staged.uploading.take()).expect("it was begun");
         assert_eq!(uploading.object, upload.object, "one upload of a part at a time");
+        if !uploading.void {
+            *self.unnamed_bytes.entry(part).or_default() += uploading.changes.length();
+        }
         match (uploading.void, is_zero) {
             (false, false) => self.replace(part, upload.object.generation()),
             (false, true) => self.replace(part, 0),
@@ -417,6 +431,8 @@ impl Disk {
         self.stored = manifest;
         self.uncertain = false;
         self.unnamed = self.parts.iter().zip(&self.stored.parts).filter(|(now, stored)| now != stored).count();
+        let (parts, named) = (&self.parts, &self.stored.parts);
+        self.unnamed_bytes.retain(|part, _| parts[*part as usize] != named[*part as usize]);
         let stored = &self.stored;
         let (kept, gone): (VecDeque<_>, VecDeque<_>) =
             self.replaced.drain(..).partition(|object| stored.object(object.part) == Some(*object));

@@ -175,7 +175,9 @@ impl Common {
             return Err(unknown);
         }
         let tls = wanted.tls.as_ref().map(TlsSettings::configure).transpose().map_err(|error| only(error.into()))?;
-        self.change(Some(wanted.host.memory), Some(&wanted.host.policy)).map_err(only)?;
+        // With tenants, it has no meaning.
+        let policy = wanted.host.allocate.is_none().then_some(&wanted.host.policy);
+        self.change(Some(wanted.host.memory), policy).map_err(only)?;
         self.host.cache().readahead().set(&wanted.host.readahead);
         if let Some(remote) = &wanted.host.remote_level {
             self.host.change_level_servers(&remote.servers).map_err(|error| only(error.into()))?;
@@ -310,6 +312,9 @@ impl Tasks<'_> {
 /// Whether exports can be served so, as far as that is known before they are opened.
 pub(crate) fn check(exports: &[ExportSettings], tls: Option<&TlsSettings>) -> Result<(), ExportError> {
     exports.iter().try_for_each(|export| check_clients(export, tls))?;
+    if let Some(odd) = exports.iter().find(|export| export.disk.name.contains(char::is_control)) {
+        return Err(ExportError::Controls(odd.disk.name.clone()));
+    }
     // Their sizes are not known yet, and do not matter.
     Exports::new(exports.iter().map(|export| offer(export.disk.name.clone(), 0, true)).collect())?;
     Ok(())

@@ -17,6 +17,7 @@ use crate::gate::Gate;
 use crate::listen::Listen;
 use crate::newcomers::{self, CONNECTIONS_EXTRA, Fruitless, Newcomer, Peer, Place};
 use crate::pending::Opening;
+use crate::rates::Meter;
 use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
 use crate::stream::Stream;
@@ -45,6 +46,8 @@ pub(crate) struct Common {
     /// Which certificates there are, and as new clients meet them.
     pub(crate) tls: Mutex<(Option<TlsSettings>, Option<Arc<ServerConfig>>)>,
     pub(crate) stopping: AtomicBool,
+    pub(crate) started: Instant,
+    pub(crate) meter: Meter,
     pub(crate) gate: Gate,
     clients: Mutex<Clients>,
     /// A client left.
@@ -105,6 +108,8 @@ impl Common {
             sandboxed,
             tls: Mutex::new(tls),
             stopping: AtomicBool::new(false),
+            started: Instant::now(),
+            meter: Meter::default(),
             gate: Gate::default(),
             clients: Mutex::default(),
             left: Condvar::new(),

@@ -6,11 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::Builder;
+use std::time::Duration;
 
 use nigh_backend::{Target, TargetError};
 use nigh_policy::{Spec, SpecError};
 use nigh_prefetch::Spec as ReadAhead;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Common;
@@ -25,6 +29,10 @@ use crate::settings::ExportSettings;
 
 /// Version of the form of the answers.
 const SCHEMA: u32 = 1;
+/// How long a server without a sign of life is waited for.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often a server that executes a command sends one: a space before the answer.
+const SIGN: Duration = Duration::from_secs(1);
 /// Longest command.
 const LINE_MAX: u64 = 1 << 20;
 
@@ -73,9 +81,19 @@ pub struct ControlClient {
 }
 
 impl ControlClient {
-    /// Connects to the socket at `path`.
+    /// Connects to the socket at `path`. A server that is silent for 10 s is given up: now, and while it executes a command.
     pub fn connect(path: &Path) -> io::Result<ControlClient> {
-        Ok(ControlClient { stream: BufReader::new(UnixStream::connect(path)?) })
+        ControlClient::connect_within(path, SILENCE)
+    }
+
+    fn connect_within(path: &Path, silence: Duration) -> io::Result<ControlClient> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, direction, Some(silence))?;
+        }
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| given_up(error.into()))?;
+        Ok(ControlClient { stream: BufReader::new(socket.into()) })
     }
 
     /// Has a command done; waits until it is.
@@ -85,10 +103,10 @@ impl ControlClient {
         match self.stream.get_mut().write_all(&line) {
             // It hung up before it had all of it, and may have said why.
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
-            sent => sent?,
+            sent => sent.map_err(given_up)?,
         }
         line.clear();
-        self.stream.read_until(b'\n', &mut line)?;
+        self.stream.read_until(b'\n', &mut line).map_err(given_up)?;
         if line.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up").into());
         }
@@ -104,6 +122,17 @@ impl ControlClient {
         let answer = self.ask(&Command::Status {})?;
         let reason = if answer.level.is_some() { LEVEL_SERVER } else { "the answer has no status" };
         answer.status.ok_or_else(|| ControlError::Refused(reason.into()))
+    }
+}
+
+/// The error of a call to a server, in words if it took too long.
+fn given_up(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the server gives no sign of life: it was stopped (SIGSTOP), or its machine is overloaded",
+        ),
+        _ => error,
     }
 }
 
@@ -194,7 +223,10 @@ fn converse(stream: &UnixStream, answer: impl Fn(&[u8]) -> Answer) -> io::Result
             return Ok(());
         }
         let whole = line.ends_with(b"\n") || (read as u64) < LINE_MAX;
-        let answer = if whole { answer(&line) } else { refused("the line is longer than 1 MiB".to_owned()) };
+        let answer = match whole {
+            true => with_signs(stream, || answer(&line)),
+            false => refused("the line is longer than 1 MiB".to_owned()),
+        };
         let mut text = serde_json::to_vec(&answer).expect("answers are plain data");
         text.push(b'\n');
         (&*stream).write_all(&text)?;
@@ -202,6 +234,25 @@ fn converse(stream: &UnixStream, answer: impl Fn(&[u8]) -> Answer) -> io::Result
             return Ok(());
         }
     }
+}
+
+/// The result of `answer`, during which the client is sent signs of life.
+fn with_signs<R>(stream: &UnixStream, answer: impl FnOnce() -> R) -> R {
+    std::thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        let send = move || {
+            while is_done.recv_timeout(SIGN) == Err(RecvTimeoutError::Timeout) {
+                // Whether the client is still there is seen when it is answered.
+                let _ = (&*stream).write_all(b" ");
+            }
+        };
+        if let Err(error) = Builder::new().name("sign".into()).spawn_scoped(scope, send) {
+            tracing::warn!(%error, "no thread to show a control client that the server lives");
+        }
+        let result = answer();
+        drop(done);
+        result
+    })
 }
 
 /// `text` in one line, although it may have words of the client in it.
@@ -276,4 +327,56 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
         Command::Reload {} => reload()?,
     }
     Ok(done())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn told_9_a_server_without_a_sign_of_life_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let stopped =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&stopped, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&stopped, 1).unwrap();
+        let mut client = ControlClient::connect_within(&path, Duration::from_millis(50)).unwrap();
+        let error = client.status().unwrap_err().to_string();
+        assert!(error.contains("no sign of life"), "{error}");
+        // As soon as nobody takes connections, to connect does not wait for ever, either.
+        let mut clients = vec![client];
+        let error = loop {
+            match ControlClient::connect_within(&path, Duration::from_millis(50)) {
+                Ok(client) => clients.push(client),
+                Err(error) => break error.to_string(),
+            }
+            assert!(clients.len() < 100, "its queue has no end");
+        };
+        assert!(error.contains("no sign of life"), "{error}");
+    }
+
+    #[test]
+    fn told_9_a_command_that_takes_long_shows_signs_of_life() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let (go_on, wait) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                converse(&server, |_| {
+                    // Fails when it is to go on.
+                    let _ = wait.recv();
+                    done()
+                })
+            });
+            (&client).write_all(b"{}\n").unwrap();
+            let mut signs = [0; 2];
+            (&client).read_exact(&mut signs).unwrap();
+            assert_eq!(signs, *b"  ");
+            drop(go_on);
+            let mut answer = String::new();
+            BufReader::new(&client).read_line(&mut answer).unwrap();
+            assert!(serde_json::from_str::<Answer>(&answer).is_ok(), "{answer}");
+            drop(client);
+        });
+    }
 }

@@ -70,6 +70,9 @@ pub enum ExportError {
     /// Its name cannot be offered.
     #[error(transparent)]
     Offer(#[from] InvalidExport),
+    /// Its name has characters that change a terminal instead of being shown.
+    #[error("export {0:?}: a name has no control characters")]
+    Controls(String),
     /// It is for certain clients, and nobody is asked for a certificate.
     #[error("export {0} is for certain clients, which takes TLS with an authority for client certificates")]
     NoClientCa(String),

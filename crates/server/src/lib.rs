@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 mod admin;
+mod check;
 mod clients;
 mod command;
 mod connection;
@@ -25,6 +26,7 @@ mod newcomers;
 mod options;
 mod patience;
 mod pending;
+mod rates;
 mod recording;
 mod refusals;
 mod server;
@@ -39,7 +41,7 @@ pub use nigh_host::{
     Allocation, BLOCK, Chunk, ClientTlsSettings, ContentSettings, ContentStatistics, Directive, DiskError,
     DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelServerStatistics,
     LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings,
-    TenantStatistics, Unwritten, WarmSettings, WriteMode,
+    TargetStatistics, TenantStatistics, Unwritten, WarmSettings, WriteMode,
 };
 
 pub use command::Command;
@@ -55,6 +57,7 @@ pub use metrics::{ExportStatistics, Statistics};
 pub use nigh_tls::{TlsError, TlsSettings};
 pub use options::{ExportOptions, OptionError, amount};
 pub use pending::{PendingExport, PendingState};
-pub use recording::{RecordError, Recording, RecordingStatus};
+pub use rates::Rates;
+pub use recording::{RecordError, Recording, RecordingEnd, RecordingStatus};
 pub use server::Server;
 pub use settings::{ExportSettings, MetricsSettings, Settings, SocketSettings};

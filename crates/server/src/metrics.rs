@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nigh_host::{
     ContentStatistics, DiskStatistics, HostStatistics, Latencies, LevelServerStatistics, LevelStatistics,
@@ -19,6 +20,7 @@ use crate::clients::{Common, Counts};
 use crate::export::Export;
 use crate::options::ExportOptions;
 use crate::pending::{PendingExport, PendingState};
+use crate::rates::Rates;
 use crate::recording::RecordingStatus;
 
 /// A server at one moment. Counts are since its start.
@@ -26,11 +28,20 @@ use crate::recording::RecordingStatus;
 pub struct Statistics {
     /// Version of this form.
     pub schema: u32,
+    /// Version of the server.
+    #[serde(default)]
+    pub version: String,
+    /// Since the start, in seconds.
+    #[serde(default)]
+    pub uptime_seconds: u64,
     /// The cache.
     #[serde(flatten)]
     pub host: HostStatistics,
     /// Clients at the moment.
     pub connections: u64,
+    /// The most clients at a time.
+    #[serde(default)]
+    pub connections_max: u64,
     /// Clients so far.
     pub accepted: u64,
     /// Connections that were closed at once, since there were as many as allowed.
@@ -66,6 +77,9 @@ pub struct ExportStatistics {
     /// The memory of its encoded blocks; a block that several share counts in equal parts.
     #[serde(default)]
     pub encoded_bytes: u64,
+    /// Requests of the last minute.
+    #[serde(default)]
+    pub rates: Rates,
 }
 
 /// The picture.
@@ -73,13 +87,17 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     let exports = common.exports();
     let (Counts { connections, accepted, refused }, of_each) = common.connections(&exports);
     let encoded = common.host.encoded_bytes();
-    let statistics = |(export, connections): (&Arc<Export>, u64)| ExportStatistics {
-        disk: common.host.disk_statistics(&export.disk),
-        options: ExportOptions::of(&export.settings()),
-        uris: common.uris(export),
-        connections,
-        refused: export.refusals.count(),
-        encoded_bytes: encoded.get(export.name()).copied().unwrap_or(0),
+    let statistics = |(export, connections): (&Arc<Export>, u64)| {
+        let (now, disk) = (Instant::now(), common.host.disk_statistics(&export.disk));
+        ExportStatistics {
+            rates: common.meter.rates(now, &disk),
+            disk,
+            options: ExportOptions::of(&export.settings()),
+            uris: common.uris(export),
+            connections,
+            refused: export.refusals.count(),
+            encoded_bytes: encoded.get(export.name()).copied().unwrap_or(0),
+        }
     };
     let exports = exports.iter().zip(of_each).map(statistics).collect();
     let (host, tenants) = (common.host.host_statistics(), common.host.tenant_statistics());
@@ -90,7 +108,20 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
         state: PendingState::Removing,
         seconds: time.as_secs(),
     }));
-    Statistics { schema: 1, host, connections, accepted, refused, recording, exports, pending, tenants }
+    Statistics {
+        schema: 1,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_seconds: common.started.elapsed().as_secs(),
+        host,
+        connections,
+        connections_max: common.connections_max as u64,
+        accepted,
+        refused,
+        recording,
+        exports,
+        pending,
+        tenants,
+    }
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]

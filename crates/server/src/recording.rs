@@ -63,9 +63,41 @@ pub struct RecordingStatus {
     pub lost: u64,
     /// Since the start, until the end.
     pub seconds: f64,
+    /// Why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<RecordingEnd>,
     /// Why there is no file, or no more of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Why a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecordingEnd {
+    /// Somebody stopped it.
+    Stopped,
+    /// Its time was over.
+    Time,
+    /// It had as many requests as it was to have.
+    Limit,
+    /// The server shut down.
+    Shutdown,
+    /// Its file could not be written.
+    Failed,
+}
+
+impl RecordingEnd {
+    /// In words, after "ended".
+    pub fn words(self) -> &'static str {
+        match self {
+            RecordingEnd::Stopped => "because it was stopped",
+            RecordingEnd::Time => "because its time was over",
+            RecordingEnd::Limit => "because it reached its limit of requests",
+            RecordingEnd::Shutdown => "because the server shut down",
+            RecordingEnd::Failed => "because its file could not be written",
+        }
+    }
 }
 
 /// Why a recording cannot start.
@@ -80,6 +112,9 @@ pub enum RecordError {
     /// The server cannot find the place where the client meant the file to be.
     #[error("{}: expected an absolute path", .0.display())]
     Relative(PathBuf),
+    /// The path has characters that change a terminal instead of being shown.
+    #[error("{0:?}: the path of a recording has no control characters")]
+    Controls(PathBuf),
     /// There is no export of this name.
     #[error("there is no export {0}")]
     NoExport(String),
@@ -146,7 +181,8 @@ struct Run {
     buffer: Vec<Request>,
     written: u64,
     lost: u64,
-    stop: bool,
+    /// It is to end: it was stopped, or the server shuts down.
+    stop: Option<RecordingEnd>,
 }
 
 impl Run {
@@ -157,13 +193,19 @@ impl Run {
             requests: self.written + self.buffer.len() as u64,
             lost: self.lost,
             seconds: self.begun.elapsed().as_secs_f64(),
+            ended: None,
             error: None,
         }
     }
 
-    fn is_over(&self) -> bool {
-        let late = self.recording.seconds.is_some_and(|seconds| self.begun.elapsed().as_secs_f64() >= seconds);
-        self.stop || late || self.recording.limit.is_some_and(|limit| self.written >= limit)
+    /// Why it is over, if it is.
+    fn over(&self) -> Option<RecordingEnd> {
+        let Recording { seconds, limit, .. } = self.recording;
+        if limit.is_some_and(|limit| self.written >= limit) {
+            return Some(RecordingEnd::Limit);
+        }
+        let is_late = seconds.is_some_and(|seconds| self.begun.elapsed().as_secs_f64() >= seconds);
+        self.stop.or_else(|| is_late.then_some(RecordingEnd::Time))
     }
 }
 
@@ -180,6 +222,9 @@ impl Recorder {
         let file = &recording.file;
         if !file.is_absolute() {
             return Err(RecordError::Relative(file.clone()));
+        }
+        if file.to_string_lossy().contains(char::is_control) {
+            return Err(RecordError::Controls(file.clone()));
         }
         if file.exists() && !recording.force {
             return Err(RecordError::Exists(file.clone()));
@@ -198,19 +243,19 @@ impl Recorder {
         Builder::new().name("recorder".into()).spawn(move || ours.write(writer))?;
         tracing::info!(file = %file.display(), "recording");
         let (begun, buffer) = (Instant::now(), Vec::new());
-        state.run = Some(Run { recording, share, volumes, begun, buffer, written: 0, lost: 0, stop: false });
+        state.run = Some(Run { recording, share, volumes, begun, buffer, written: 0, lost: 0, stop: None });
         self.on.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Ends the recording and returns what became of it, when the file is complete.
     pub(crate) fn stop(&self) -> Result<RecordingStatus, RecordError> {
-        self.stop_within(PATIENCE)
+        self.stop_within(PATIENCE, RecordingEnd::Stopped)
     }
 
-    fn stop_within(&self, limit: Duration) -> Result<RecordingStatus, RecordError> {
+    fn stop_within(&self, limit: Duration, why: RecordingEnd) -> Result<RecordingStatus, RecordError> {
         let mut state = lock(&self.state);
-        state.run.as_mut().ok_or(RecordError::Idle)?.stop = true;
+        state.run.as_mut().ok_or(RecordError::Idle)?.stop.get_or_insert(why);
         self.changed.notify_all();
         let begun = Instant::now();
         while let Some(run) = &state.run {
@@ -224,7 +269,7 @@ impl Recorder {
     pub(crate) fn close(&self, limit: Duration) {
         lock(&self.state).closed = true;
         // Its thread reports how it went; without a recording there is nothing to stop.
-        let _ = self.stop_within(limit);
+        let _ = self.stop_within(limit, RecordingEnd::Shutdown);
     }
 
     /// The recording there is, or the last one.
@@ -277,22 +322,25 @@ impl Recorder {
     /// Writes until the recording ends.
     fn write(&self, mut writer: Writer) {
         let mut pending: Vec<Request> = Vec::new();
-        let error = loop {
+        let (ended, error) = loop {
             let (over, now_ns) = self.collect(&mut pending);
             pending.sort_by_key(|request| request.time_ns);
             let ripe_ns = now_ns.saturating_sub(HOLD.as_nanos() as u64);
             let held = pending.len().saturating_sub(BUFFER);
-            let ripe = if over {
+            let ripe = if over.is_some() {
                 pending.len()
             } else {
                 pending.partition_point(|request| request.time_ns < ripe_ns).max(held)
             };
             if let Err(error) = writer.push(&pending[..ripe]) {
-                break Some(error);
+                break (RecordingEnd::Failed, Some(error));
             }
             pending.drain(..ripe);
-            if over {
-                break writer.finish().err();
+            if let Some(over) = over {
+                break match writer.finish() {
+                    Ok(_) => (over, None),
+                    Err(error) => (RecordingEnd::Failed, Some(error)),
+                };
             }
         };
         let mut state = lock(&self.state);
@@ -301,33 +349,34 @@ impl Recorder {
         let status = RecordingStatus {
             running: false,
             requests: run.written,
+            ended: Some(ended),
             error: error.map(|error| in_full(&error)),
             ..run.status()
         };
         let RecordingStatus { file, requests, lost, error, .. } = &status;
         match error {
             Some(error) => tracing::error!("the recording ended: {error}"),
-            None => tracing::info!(file = %file.display(), requests, lost, "recorded"),
+            None => tracing::info!(file = %file.display(), requests, lost, "the recording ended {}", ended.words()),
         }
         state.last = Some(status);
         self.changed.notify_all();
     }
 
-    /// Waits for requests and takes them; whether they are the last, and the time of the recording in nanoseconds.
-    fn collect(&self, pending: &mut Vec<Request>) -> (bool, u64) {
+    /// Waits for requests and takes them; why they are the last, if they are, and the time of the recording in nanoseconds.
+    fn collect(&self, pending: &mut Vec<Request>) -> (Option<RecordingEnd>, u64) {
         let mut state = lock(&self.state);
         let begun = Instant::now();
         loop {
             let run = state.run.as_mut().expect("only its thread ends it");
             let left = TICK.checked_sub(begun.elapsed());
-            if run.is_over() || run.buffer.len() >= BUFFER / 2 || left.is_none() {
+            if run.over().is_some() || run.buffer.len() >= BUFFER / 2 || left.is_none() {
                 if let Some(limit) = run.recording.limit {
                     run.buffer.truncate(usize::try_from(limit - run.written).unwrap_or(usize::MAX));
                 }
                 run.written += run.buffer.len() as u64;
                 pending.append(&mut run.buffer);
-                let over = run.is_over();
-                if over {
+                let over = run.over();
+                if over.is_some() {
                     self.on.store(false, Ordering::Release);
                 }
                 return (over, run.begun.elapsed().as_nanos() as u64);

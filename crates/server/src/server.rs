@@ -92,6 +92,13 @@ impl Server {
             }
         }
         open_late(&server.common, late)?;
+        let common = server.common.clone();
+        let measure = move || {
+            common
+                .meter
+                .run(|| common.exports().iter().map(|export| common.host.disk_statistics(&export.disk)).collect());
+        };
+        lock(&server.threads).push(Builder::new().name("meter".into()).spawn(measure)?);
         if let Some(((_, listener), desk)) = http {
             let common = server.common.clone();
             let report: Report = Arc::new(move |form| match form {
@@ -294,6 +301,7 @@ impl Server {
         let left = || until.saturating_duration_since(Instant::now());
         let Common { host, stopping, controllers, recorder, .. } = &*self.common;
         stopping.store(true, Ordering::Release);
+        self.common.meter.end();
         // Before anything that waits, for what was acknowledged.
         host.hurry();
         lock(&self.listeners).drain(..).for_each(|listener| listener.stop());

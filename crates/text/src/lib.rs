@@ -3,7 +3,9 @@
 #![doc = include_str!("../README.md")]
 
 mod nearest;
+mod printable;
 mod quantity;
 
 pub use nearest::{did_you_mean, nearest};
+pub use printable::printable;
 pub use quantity::{bytes, count, exact, seconds, share};

@@ -9,6 +9,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
+use x509_cert::Certificate;
+use x509_cert::certificate::Version;
+use x509_cert::der::Decode;
 
 /// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,13 +41,41 @@ pub enum TlsError {
 /// The certificate of this side, with those that lead to its authority's, and its private key.
 pub(crate) fn identity(provider: &CryptoProvider, certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, "private key", error))?;
+    check_version(certificate, &chain)?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match is_encrypted(key) {
+        true => wrong(key, ENCRYPTED.to_owned()),
+        false => unusable(key, "private key", error),
+    })?;
     let private = provider.key_provider.load_private_key(private).map_err(|error| unfit_key(key, &error))?;
     let certified = CertifiedKey::new(chain, private);
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(source) => Err(TlsError::Certificate { certificate: certificate.to_owned(), key: key.to_owned(), source }),
     }
+}
+
+const ENCRYPTED: &str = "the private key is encrypted, and nobody enters its passphrase here: decrypt it, such as with openssl pkey -in KEY -out NEW";
+
+/// Whether the key in the file at `path` needs a passphrase, by what stands before it.
+fn is_encrypted(path: &Path) -> bool {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
+}
+
+/// The error if the other side would reject the first certificate for its version.
+fn check_version(path: &Path, chain: &[CertificateDer<'_>]) -> Result<(), TlsError> {
+    let own = chain.first().and_then(|der| Certificate::from_der(der).ok());
+    let version = match own.map(|certificate| certificate.tbs_certificate.version) {
+        Some(Version::V1) => 1,
+        Some(Version::V2) => 2,
+        Some(Version::V3) | None => return Ok(()),
+    };
+    let reason = format!(
+        "it is an X.509 certificate of version {version}, and TLS needs version 3: make it with an extension, such as with openssl \
+         x509 -req -extfile, or openssl req -x509 -addext subjectAltName=DNS:HOST"
+    );
+    Err(wrong(path, reason))
 }
 
 /// The authorities in the file at `path`.

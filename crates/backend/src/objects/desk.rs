@@ -27,6 +27,8 @@ pub(super) struct Desk {
     bytes: u64,
     is_written: bool,
     is_taken_over: AtomicBool,
+    /// Why requests to the store fail at present.
+    trouble: Mutex<Option<String>>,
     mail: Mutex<Mail>,
     /// For the thread.
     wake: Notify,
@@ -41,6 +43,7 @@ impl Desk {
             disk: Mutex::new(disk),
             is_written,
             is_taken_over: AtomicBool::new(false),
+            trouble: Mutex::default(),
             mail: Mutex::default(),
             wake: Notify::new(),
             done: Signal::new()?,
@@ -73,6 +76,11 @@ impl Desk {
     /// Somebody else writes the disk now.
     pub(super) fn take_over(&self) {
         self.is_taken_over.store(true, Ordering::Release);
+    }
+
+    /// Requests to the store fail, for this reason, or do not any more.
+    pub(super) fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     pub(super) fn submit(&self, job: Job) {
@@ -134,6 +142,17 @@ impl Geometry for Desk {
 
     fn is_taken_over(&self) -> bool {
         Desk::is_taken_over(self)
+    }
+
+    fn staged(&self) -> u64 {
+        self.disk().unstored()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        if Desk::is_taken_over(self) {
+            return Some("another writer has the disk".to_owned());
+        }
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The disk, and when it changed last, in revisions.

@@ -385,6 +385,13 @@ impl Worker {
             _ => {}
         }
         self.failing[kind as usize] = result.is_err();
+        match result {
+            Err(failure) => {
+                self.desk.set_trouble(Some(format!("{requests} at the object store fail: {}", failure.reason())));
+            }
+            Ok(_) if !self.failing.contains(&true) => self.desk.set_trouble(None),
+            Ok(_) => {}
+        }
     }
 
     /// Deletes what is left to delete, if that does not take long. Everything else that is under way is dropped.

@@ -10,8 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
-use nigh_nbd::client::{ExportInfo, Handshake, Negotiated};
+use nigh_nbd::client::{Error, ExportInfo, Handshake, Negotiated};
 use nigh_nbd::uri::{Address, Uri};
+use nigh_nbd::wire::option_reply;
 use nigh_nbd::{Context, Framing};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{self, Timeout};
@@ -24,6 +25,8 @@ use crate::signal::Signal;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time before the second try; twice that before the third, and so on.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The most exports of a server that an error names.
+const NAMED: usize = 8;
 /// The longest time between two tries.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -108,13 +111,17 @@ fn connect(uri: &Uri, connections: usize) -> Tried {
     Ok(made)
 }
 
-fn connect_one(uri: &Uri) -> Result<Connection, String> {
+fn open(uri: &Uri) -> io::Result<Stream> {
     let socket = match &uri.address {
         Address::Tcp { host, port } => connect_tcp(host, *port),
         Address::Unix(path) => connect_unix(path),
     };
-    let stream = socket.and_then(Stream::new).map_err(|error| error.to_string())?;
-    let wrong = |error: nigh_nbd::client::Error| error.to_string();
+    socket.and_then(Stream::new)
+}
+
+fn connect_one(uri: &Uri) -> Result<Connection, String> {
+    let stream = open(uri).map_err(|error| error.to_string())?;
+    let wrong = |error| in_words(uri, error);
     let mut handshake = Handshake::begin(stream).map_err(wrong)?;
     if handshake.structured_replies().map_err(wrong)? {
         handshake.set_contexts(&uri.export, &[Context::Allocation.name()]).map_err(wrong)?;
@@ -122,6 +129,37 @@ fn connect_one(uri: &Uri) -> Result<Connection, String> {
     let Negotiated { stream, export, framing, contexts } = handshake.negotiate(&uri.export).map_err(wrong)?;
     let allocation = contexts.into_iter().find(|(_, name)| name == Context::Allocation.name()).map(|(id, _)| id);
     Ok(Connection { fd: stream.socket, framing, export, allocation })
+}
+
+/// Why a server does not let this client have the export.
+fn in_words(uri: &Uri, error: Error) -> String {
+    match &error {
+        Error::Refused { kind: option_reply::ERR_TLS_REQD, .. } => {
+            format!(
+                "{error}, which nigh does not speak to NBD servers: connect through a tunnel such as stunnel or ssh"
+            )
+        }
+        Error::Refused { kind: option_reply::ERR_UNKNOWN, message, .. } => {
+            let asked = if uri.export.is_empty() {
+                "export without a name".to_owned()
+            } else {
+                format!("export '{}'", uri.export)
+            };
+            let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+            let there = exports(uri).filter(|there| !there.is_empty()).map(|there| format!("; it has {there}"));
+            format!("the server has no {asked}{message}{}", there.unwrap_or_default())
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The exports that the server has, as far as it tells: by a connection of its own.
+fn exports(uri: &Uri) -> Option<String> {
+    let mut names = Handshake::begin(open(uri).ok()?).ok()?.list().ok()?;
+    let more = if names.len() > NAMED { " and others" } else { "" };
+    names.truncate(NAMED);
+    let names: Vec<String> = names.into_iter().map(|(name, _)| format!("'{name}'")).collect();
+    Some(names.join(", ") + more)
 }
 
 fn connect_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {

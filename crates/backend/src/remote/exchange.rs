@@ -198,6 +198,11 @@ impl Exchange {
         self.journal.starts().count()
     }
 
+    /// How many bytes the server may lose.
+    pub(super) fn unflushed_bytes(&self) -> u64 {
+        self.journal.covered()
+    }
+
     /// When [`Exchange::next`] has something to send that it has not now.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {

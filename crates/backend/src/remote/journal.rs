@@ -40,6 +40,8 @@ pub(crate) struct Journal {
     /// By their beginning. They do not overlap.
     entries: BTreeMap<u64, Entry>,
     bytes: usize,
+    /// The bytes of the server that the changes are about.
+    covered: u64,
     made: u64,
 }
 
@@ -47,6 +49,11 @@ impl Journal {
     /// Memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How many bytes the server may lose.
+    pub(crate) fn covered(&self) -> u64 {
+        self.covered
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -68,10 +75,13 @@ impl Journal {
 
     /// Everything before the `mark` is on stable storage.
     pub(crate) fn flushed(&mut self, mark: u64) {
-        let bytes = &mut self.bytes;
-        self.entries.retain(|_, entry| {
+        let (bytes, covered) = (&mut self.bytes, &mut self.covered);
+        self.entries.retain(|start, entry| {
             let stays = entry.number >= mark;
-            *bytes -= if stays { 0 } else { entry.cost() };
+            if !stays {
+                *bytes -= entry.cost();
+                *covered -= entry.end - start;
+            }
             stays
         });
     }
@@ -89,6 +99,7 @@ impl Journal {
 
     fn put(&mut self, start: u64, entry: Entry) {
         self.bytes += entry.cost();
+        self.covered += entry.end - start;
         self.entries.insert(start, entry);
     }
 
@@ -99,6 +110,7 @@ impl Journal {
         {
             let entry = self.entries.remove(&start).expect("it was found");
             self.bytes -= entry.cost();
+            self.covered -= entry.end - start;
             let Entry { end, change, number } = entry;
             let part = |from: u64, to: u64| {
                 let change = match &change {

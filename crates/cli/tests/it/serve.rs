@@ -475,7 +475,7 @@ fn what_cannot_be_served_is_one_line() {
     assert!(fails(&["disk=memroy:1G", "--listen", &socket]).contains("memory"));
     assert!(fails(&["disk=memory:1G,next=memroy:1G", "--listen", &socket]).contains("`memroy` is no kind of target"));
     assert!(fails(&["disk=memory:1G,next=", "--listen", &socket]).contains("a target is missing"));
-    assert!(fails(&[&format!("{disk},next={image}"), "--listen", &socket]).contains("may change it"));
+    assert!(fails(&[&format!("{disk},next={image}"), "--listen", &socket]).contains("two targets of disk disk are"));
     let odd = folder.empty_image("odd", 5000);
     let said = fails(&[&format!("disk={odd},next=memory:1M"), "--listen", &socket]);
     assert!(
