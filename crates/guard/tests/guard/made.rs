@@ -88,7 +88,7 @@ fn groups_10_runs_that_end_and_begin_at_the_same_time_do_not_disturb_each_other(
                     // No list, and so no folder, is lost while another one is removed.
                     let journal = Journal::open(&state.join(format!("journal-{name}")), Writer::Files).unwrap();
                     fs::create_dir(&made).unwrap();
-                    add(state, &[made.clone()]).unwrap();
+                    add(state, std::slice::from_ref(&made)).unwrap();
                     drop(journal);
                     tidy(state).unwrap();
                     // One that another thread of this process removes is removed, too.
