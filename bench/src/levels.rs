@@ -8,6 +8,7 @@ mod clients;
 mod cost;
 mod hosts;
 mod remote;
+mod restarts;
 mod traces;
 
 use std::os::unix::net::UnixStream;
@@ -179,6 +180,8 @@ pub(crate) enum Part {
     Hosts,
     /// Seven caches above one level server: what each has of its memory.
     Clients,
+    /// The first seconds after SIGTERM and kill -9, with and without the list of blocks in memory.
+    Restarts,
     /// A level in a file beside memory alone and nbdkit's cache filter on the same file system.
     Alternatives,
     /// Schemes of two and three levels on recorded traces.
@@ -200,6 +203,9 @@ pub(crate) fn run(parts: &[Part], rounds: usize, how_long: Duration) -> anyhow::
     }
     if parts.contains(&Part::Alternatives) {
         alternatives::run()?;
+    }
+    if parts.contains(&Part::Restarts) {
+        restarts::run()?;
     }
     if parts.contains(&Part::Traces) { traces::run() } else { Ok(()) }
 }

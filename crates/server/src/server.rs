@@ -203,8 +203,8 @@ impl Server {
     }
 
     /// Changes the cache while it runs, a few blocks at a time. Another policy does not remember which blocks were evicted.
-    pub fn change(&self, memory: u64, policy: &Spec) -> Result<(), ChangeError> {
-        self.common.change(Some(memory), Some(policy))
+    pub fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
+        self.common.change(memory, policy)
     }
 
     /// Serves another export.

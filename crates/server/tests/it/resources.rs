@@ -134,7 +134,7 @@ fn memory_that_is_made_smaller_is_given_back() {
     }
     let full = status("VmRSS");
     assert!(full > before + MEMORY / 1024 * 9 / 10, "{before} KiB, then {full} KiB");
-    server.change(8 * MIB, &"lirs".parse().unwrap()).unwrap();
+    server.change(Some(8 * MIB), Some(&"lirs".parse().unwrap())).unwrap();
     let begin = Instant::now();
     // Those, what the device has of it, and what the allocator keeps.
     let allowed = before + (8 + 8 + 4 + 4) * 1024;
@@ -144,7 +144,7 @@ fn memory_that_is_made_smaller_is_given_back() {
     }
     println!("resident: {before} KiB empty, {full} KiB with 128 MiB, {} KiB with 8 MiB", status("VmRSS"));
     assert_eq!(client.read(4 * MIB - 1, 2).unwrap(), [1, 0]);
-    server.change(MEMORY, &"lirs".parse().unwrap()).unwrap();
+    server.change(Some(MEMORY), Some(&"lirs".parse().unwrap())).unwrap();
     for at in pieces(MEMORY) {
         let expected = u8::from(at < 4 * MIB);
         assert!(client.read(at, PIECE).unwrap().iter().all(|&byte| byte == expected));

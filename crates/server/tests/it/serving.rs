@@ -363,13 +363,13 @@ fn policy_and_memory_change_while_clients_work() {
         let client = scope.spawn(move || drive(client, 0, vec![0; 32 * MIB as usize], 3, 1000));
         for (memory, policy) in [(16, "lirs"), (2, "s3-fifo"), (8, "arc"), (8, "clock-pro"), (1, "lru")] {
             std::thread::sleep(Duration::from_millis(30));
-            server.change(memory * MIB, &policy.parse().unwrap()).unwrap();
+            server.change(Some(memory * MIB), Some(&policy.parse().unwrap())).unwrap();
         }
-        assert!(server.change(32 * MIB, &"lru".parse().unwrap()).is_err());
+        assert!(server.change(Some(32 * MIB), Some(&"lru".parse().unwrap())).is_err());
         let mut changes = 0;
         while !client.is_finished() || changes < 100 {
             let policy = ["lru", "lirs", "arc", "clock-pro", "s3-fifo"][changes % 5];
-            server.change([1, 7, 16][changes % 3] * MIB, &policy.parse().unwrap()).unwrap();
+            server.change(Some([1, 7, 16][changes % 3] * MIB), Some(&policy.parse().unwrap())).unwrap();
             server.add(ExportSettings::new("extra", "memory:4M".parse().unwrap())).unwrap();
             let mut extra = connect(&server, "extra");
             extra.write(0, &[changes as u8; 100_000]).unwrap();
@@ -381,7 +381,7 @@ fn policy_and_memory_change_while_clients_work() {
         println!("{changes} changes");
         client.join().unwrap();
     });
-    server.change(MIB, &"lru".parse().unwrap()).unwrap();
+    server.change(Some(MIB), Some(&"lru".parse().unwrap())).unwrap();
     assert!(server.statistics().host.resident_bytes <= MIB);
     server.shut_down().unwrap();
 }

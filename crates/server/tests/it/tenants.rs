@@ -247,10 +247,10 @@ fn without_tenants_nobody_is_heard_and_with_them_the_cache_stays_as_it_is() {
 
     let server = start(Some(Allocation::Global), &["disk"]);
     assert_eq!((server.statistics().host.policy.as_str(), server.statistics().host.shards), ("global", 1));
-    let refused = server.change(CACHE * BLOCK, &"lirs".parse().unwrap()).unwrap_err().to_string();
+    let refused = server.change(Some(CACHE * BLOCK), Some(&"lirs".parse().unwrap())).unwrap_err().to_string();
     assert!(refused.contains("takes its policies from them"), "{refused}");
     for memory in [CACHE * BLOCK / 2, CACHE * BLOCK] {
-        server.change(memory, &"lru".parse().unwrap()).unwrap();
+        server.change(Some(memory), None).unwrap();
         assert_eq!(server.statistics().host.memory_bytes, memory);
     }
     assert!(server.hint("disc", &mru()).unwrap_err().to_string().contains("no export disc"));

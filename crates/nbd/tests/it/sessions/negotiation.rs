@@ -268,5 +268,8 @@ fn an_absent_export_is_refused_with_the_reason_and_is_no_default() {
     let input = [client_flags(), info_option(GO, "late", &[]), info_option(GO, "none", &[])].concat();
     let (out, _) = negotiate(&mut Negotiation::new(offered, Tls::Off), &input);
     let refusals: Vec<_> = replies(&out).into_iter().map(|(_, kind, data)| (kind, data)).collect();
-    assert_eq!(refusals, [(ERR_UNKNOWN, b"it comes later".to_vec()), (ERR_UNKNOWN, Vec::new())]);
+    assert_eq!(
+        refusals,
+        [(ERR_UNKNOWN, b"it comes later".to_vec()), (ERR_UNKNOWN, b"there is no export of this name".to_vec())]
+    );
 }
