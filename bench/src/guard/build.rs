@@ -111,7 +111,7 @@ fn once(limit_mib: u64, guard: Option<&[&str]>) -> anyhow::Result<Outcome> {
     let enter = format!("echo $$ >{PRESSURE}/cgroup.procs; exec \"$0\" \"$@\"");
     let mut used = rig.command("used1", Path::new("/bin/sh"));
     used.args(["-c", &enter]).arg(std::env::current_exe()?);
-    used.args(["guard", "worker", "used", &USED_MIB.to_string(), "0"]).stdout(Stdio::piped());
+    used.args(["guard", "worker", "used", &USED_MIB.to_string(), "0", "0"]).stdout(Stdio::piped());
     let mut used = Killed(used.spawn()?);
     let lines = BufReader::new(used.0.stdout.take().context("it is piped")?).lines();
     let (told, steps) = channel();

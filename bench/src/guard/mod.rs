@@ -2,6 +2,7 @@
 //! one of them, which is what tools do that do not kill.
 
 mod build;
+mod claims;
 mod pair;
 mod rig;
 mod upkeep;
@@ -13,7 +14,7 @@ use clap::{Args, Subcommand};
 pub(crate) struct GuardArgs {
     #[command(subcommand)]
     worker: Option<Worker>,
-    /// What is measured: gz-vx, gz-vx-long, gz-gz, vx-cc, three, four, grows, fitting, build, upkeep or resident
+    /// What is measured: gz-vx, gz-vx-long, gz-gz, vx-cc, three, four, grows, fitting, build, claims, upkeep or resident
     #[arg(long, value_delimiter = ',', default_value = "gz-vx,fitting,upkeep,resident")]
     part: Vec<String>,
     /// Of pairs, only these ways to run them, by the names in the table; all by default
@@ -28,16 +29,17 @@ pub(crate) struct GuardArgs {
 enum Worker {
     /// One of the programs that compete
     #[command(hide = true)]
-    Worker { kind: String, mib: usize, touches: u64 },
+    Worker { kind: String, mib: usize, touches: u64, rounds: usize },
 }
 
 pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
-    if let Some(Worker::Worker { kind, mib, touches }) = &args.worker {
-        return worker::run(kind, *mib, *touches);
+    if let Some(Worker::Worker { kind, mib, touches, rounds }) = &args.worker {
+        return worker::run(kind, *mib, *touches, *rounds);
     }
     for part in &args.part {
         anyhow::ensure!(
-            pair::ALL.iter().any(|one| one.name == part) || ["build", "upkeep", "resident"].contains(&part.as_str()),
+            pair::ALL.iter().any(|one| one.name == part)
+                || ["build", "claims", "upkeep", "resident"].contains(&part.as_str()),
             "there is no part {part}"
         );
     }
@@ -56,6 +58,7 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
                 Some(reason) => println!("skipped: bench guard --part build: {reason}"),
                 None => build::run(args.rounds)?,
             },
+            None if part == "claims" => claims::run(args.rounds)?,
             None => upkeep::run()?,
         }
     }

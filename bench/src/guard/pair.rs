@@ -2,49 +2,72 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use super::rig::{Rig, folder};
+use super::worker::ROUNDS;
 use crate::measure::{self, load, median};
 
 /// Programs: what each is, its MiB and its touches; they start together in a limit.
 pub(crate) struct Together {
     pub(crate) name: &'static str,
-    programs: &'static [(&'static str, usize, u64)],
-    limit_mib: u64,
+    pub(super) programs: &'static [(&'static str, usize, u64)],
+    pub(super) limit_mib: u64,
+    /// Times that each touch goes over its page.
+    pub(super) rounds: usize,
 }
 
 /// Working sets that exceed the limit by about 40 %, as in section 4.3, and a pair that fits. `grows` has a program that
 /// grows over half of its run. The programs of `gz-vx-long` compute for about as long as those of the dissertation, minutes,
 /// beside which it takes little to read back what was swapped out.
 pub(crate) const ALL: &[Together] = &[
-    Together { name: "gz-vx", programs: &[("gz", 131, 500_000), ("vx", 94, 500_000)], limit_mib: 160 },
-    Together { name: "gz-vx-long", programs: &[("gz", 131, 5_000_000), ("vx", 94, 5_000_000)], limit_mib: 160 },
-    Together { name: "gz-gz", programs: &[("gz", 114, 500_000), ("gz", 110, 500_000)], limit_mib: 160 },
-    Together { name: "vx-cc", programs: &[("vx", 112, 500_000), ("cc", 112, 500_000)], limit_mib: 160 },
+    Together { name: "gz-vx", programs: &[("gz", 131, 500_000), ("vx", 94, 500_000)], limit_mib: 160, rounds: ROUNDS },
+    Together {
+        name: "gz-vx-long",
+        programs: &[("gz", 131, 5_000_000), ("vx", 94, 5_000_000)],
+        limit_mib: 160,
+        rounds: ROUNDS,
+    },
+    Together { name: "gz-gz", programs: &[("gz", 114, 500_000), ("gz", 110, 500_000)], limit_mib: 160, rounds: ROUNDS },
+    Together { name: "vx-cc", programs: &[("vx", 112, 500_000), ("cc", 112, 500_000)], limit_mib: 160, rounds: ROUNDS },
     Together {
         name: "three",
         programs: &[("gz", 84, 330_000), ("vx", 70, 330_000), ("gz", 72, 330_000)],
         limit_mib: 160,
+        rounds: ROUNDS,
     },
     Together {
         name: "four",
         programs: &[("gz", 64, 250_000), ("vx", 56, 250_000), ("gz", 56, 250_000), ("vx", 48, 250_000)],
         limit_mib: 160,
+        rounds: ROUNDS,
     },
-    Together { name: "grows", programs: &[("slow", 131, 500_000), ("vx", 94, 500_000)], limit_mib: 160 },
-    Together { name: "fitting", programs: &[("gz", 70, 1_000_000), ("vx", 60, 1_000_000)], limit_mib: 160 },
+    Together {
+        name: "grows",
+        programs: &[("slow", 131, 500_000), ("vx", 94, 500_000)],
+        limit_mib: 160,
+        rounds: ROUNDS,
+    },
+    Together {
+        name: "fitting",
+        programs: &[("gz", 70, 1_000_000), ("vx", 60, 1_000_000)],
+        limit_mib: 160,
+        rounds: ROUNDS,
+    },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
+pub(super) enum Mode {
     /// With enough memory for all: section 4.5.2's ideal times.
     Ideal,
     None,
@@ -79,16 +102,18 @@ impl Mode {
 
 /// One run: by program, and of all.
 #[derive(Clone, Default)]
-struct Outcome {
+pub(super) struct Outcome {
     faults: Vec<u64>,
     seconds: Vec<f64>,
     cpu_s: Vec<f64>,
     /// Touches of all in the 15 seconds from the onset of thrashing; none if it did not set in.
     work: Option<u64>,
+    /// The guard's status at the end.
+    pub(super) status: Option<Value>,
 }
 
 impl Outcome {
-    fn total_s(&self) -> f64 {
+    pub(super) fn total_s(&self) -> f64 {
         self.seconds.iter().copied().fold(0.0, f64::max)
     }
 }
@@ -120,11 +145,12 @@ pub(crate) fn compare(together: &Together, only: &[String], rounds: usize) -> an
         for (mode, runs) in modes.iter().zip(&mut runs) {
             let run = once(together, *mode)?;
             println!(
-                "  {}: {:.1} s, {} touches in 15 s, faults {:?}; load {}",
+                "  {}: {:.1} s, {} touches in 15 s, faults {:?}{}; load {}",
                 mode.name(),
                 run.total_s(),
                 run.work.unwrap_or(0),
                 run.faults,
+                run.status.as_ref().map_or_else(String::new, |status| format!(", saved_s {}", status["saved_s"])),
                 load()
             );
             runs.push(run);
@@ -229,9 +255,10 @@ impl Guard {
     }
 
     /// Its status, once.
-    pub(crate) fn ask(&self) -> anyhow::Result<()> {
+    pub(crate) fn ask(&self) -> anyhow::Result<Value> {
         let state = measure::folder()?.join("guard-state");
-        measure::run(measure::nigh()?.args(["guard", "status", "--json", "--state"]).arg(state)).map(drop)
+        let told = measure::run(measure::nigh()?.args(["guard", "status", "--json", "--state"]).arg(state))?;
+        serde_json::from_str(&told.stdout).context("the guard's status")
     }
 }
 
@@ -244,7 +271,7 @@ impl Drop for Guard {
     }
 }
 
-fn once(together: &Together, mode: Mode) -> anyhow::Result<Outcome> {
+pub(super) fn once(together: &Together, mode: Mode) -> anyhow::Result<Outcome> {
     let needed_mib: u64 = together.programs.iter().map(|(_, mib, _)| *mib as u64 + MORE_MIB).sum();
     let rig = Rig::new(if mode == Mode::Ideal { needed_mib } else { together.limit_mib })?;
     let guard = mode.guard().map(|more| Guard::start(rig.outside(&measure::nigh()?), more)).transpose()?;
@@ -253,11 +280,27 @@ fn once(together: &Together, mode: Mode) -> anyhow::Result<Outcome> {
     for (at, (kind, mib, touches)) in together.programs.iter().enumerate() {
         let group = format!("{kind}{at}");
         rig.group(&group)?;
-        let mut command = rig.command(&group, &own);
-        command.args(["guard", "worker", kind, &mib.to_string(), &touches.to_string()]);
+        let command = match *kind {
+            "loop" => {
+                let file = looped(at, *mib)?;
+                rig.throttle_disk_of(&file)?;
+                let mut command = rig.command(&group, &looper()?);
+                command.arg(file).arg(touches.to_string());
+                command
+            }
+            _ => {
+                let mut command = rig.command(&group, &own);
+                command.args(["guard", "worker", kind, &mib.to_string(), &touches.to_string()]);
+                command.arg(together.rounds.to_string());
+                command
+            }
+        };
         programs.push(start(command)?);
     }
-    let outcome = watch(&rig, &mut programs, mode);
+    let mut outcome = watch(&rig, &mut programs, mode);
+    if let (Ok(outcome), Some(guard)) = (&mut outcome, &guard) {
+        outcome.status = Some(guard.ask()?);
+    }
     drop(programs);
     drop(guard);
     for (at, (kind, ..)) in together.programs.iter().enumerate() {
@@ -266,6 +309,26 @@ fn once(together: &Together, mode: Mode) -> anyhow::Result<Outcome> {
         ensure!(left.trim() != "0", "the guard has not restored {}", swappiness.display());
     }
     outcome
+}
+
+/// The program that goes over a file.
+fn looper() -> anyhow::Result<PathBuf> {
+    let program = measure::folder()?.join("loop");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guard/loop.c");
+    measure::run(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source))?;
+    Ok(program)
+}
+
+/// A file of `mib` MiB of which nothing is cached.
+fn looped(number: usize, mib: usize) -> anyhow::Result<PathBuf> {
+    let path = measure::folder()?.join(format!("loop{number}.data"));
+    if fs::metadata(&path).map_or(0, |metadata| metadata.len()) != (mib as u64) << 20 {
+        fs::write(&path, vec![7; mib << 20])?;
+    }
+    let file = fs::File::open(&path)?;
+    file.sync_all()?;
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    Ok(path)
 }
 
 fn start(mut command: Command) -> anyhow::Result<Program> {
@@ -326,6 +389,7 @@ fn watch(rig: &Rig, programs: &mut [Program], mode: Mode) -> anyhow::Result<Outc
         seconds: programs.iter().map(|program| program.ended_s.unwrap_or(0.0)).collect(),
         cpu_s: programs.iter().map(|program| program.cpu_s).collect(),
         work,
+        status: None,
     })
 }
 

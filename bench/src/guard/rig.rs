@@ -4,6 +4,7 @@
 //! before, is read and written past the page cache, and belongs to the root groups; everything is small; and a watchdog takes it down.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, statfs};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -89,8 +91,8 @@ impl Rig {
             fs::create_dir_all(folder(controller, "")).context(controller)?;
         }
         fs::write(folder("memory", "memory.limit_in_bytes"), (limit_mib << 20).to_string())?;
-        // Others on the same processor count for less while this runs.
-        fs::write(folder("cpu", "cpu.shares"), "16384")?;
+        // Others on the same processor count for less while this runs: the most that there is.
+        fs::write(folder("cpu", "cpu.shares"), "262144")?;
         // Reads are charged to who faults, writes to the root.
         let throttle = format!("{} {OPERATIONS}", device.number);
         for group in [Path::new("/sys/fs/cgroup/blkio").to_owned(), folder("blkio", "")] {
@@ -122,6 +124,13 @@ impl Rig {
             fs::create_dir_all(folder(controller, name))?;
         }
         Ok(())
+    }
+
+    /// Reads from the disk that `file` is on share the throttle, those of all groups together.
+    pub(crate) fn throttle_disk_of(&self, file: &Path) -> anyhow::Result<()> {
+        let number = fs::metadata(file)?.dev();
+        let throttle = format!("{}:{} {OPERATIONS}", major(number), minor(number));
+        fs::write(folder("blkio", "blkio.throttle.read_iops_device"), &throttle).with_context(|| throttle.clone())
     }
 
     /// A command that starts in the group: all it uses is charged there, and its reads share the swap's throttle.

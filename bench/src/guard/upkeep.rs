@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 
 use super::pair::Guard;
 use super::rig::Rig;
+use super::worker::ROUNDS;
 use crate::measure::{load, nigh};
 
 /// Seconds that each state is watched.
@@ -30,7 +31,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // A program larger than the limit faults on and on, alone: that keeps the guard awake and lets it look at everybody.
     rig.group("gz0")?;
     let mut alone = rig.command("gz0", &std::env::current_exe()?);
-    alone.args(["guard", "worker", "gz", "90", "100000000"]).stdout(Stdio::null());
+    alone.args(["guard", "worker", "gz", "90", "100000000", &ROUNDS.to_string()]).stdout(Stdio::null());
     let mut crowd = Crowd { children: vec![alone.spawn()?] };
     for number in 0..GROUPS {
         crowd.add(number)?;

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 /// Times that a touch goes over its page: some microseconds of work.
-const ROUNDS: usize = 16;
+pub(super) const ROUNDS: usize = 16;
 /// Pages that a buffer grows and shrinks by.
 const CHUNK: usize = 256;
 
@@ -22,8 +22,9 @@ const CHUNK: usize = 256;
 #[repr(align(4096))]
 struct Page([u64; 512]);
 
-/// Runs one program: `kind` with at most `mib` MiB for `touches` touches, on one processor of the machine.
-pub(crate) fn run(kind: &str, mib: usize, touches: u64) -> anyhow::Result<()> {
+/// Runs one program: `kind` with at most `mib` MiB for `touches` touches, on one processor of the machine. Each touch goes `rounds` times
+/// over its page.
+pub(crate) fn run(kind: &str, mib: usize, touches: u64, rounds: usize) -> anyhow::Result<()> {
     // Ends with the bench, however that ends.
     set_pdeathsig(Signal::SIGKILL)?;
     let mut processor = CpuSet::new();
@@ -39,14 +40,15 @@ pub(crate) fn run(kind: &str, mib: usize, touches: u64) -> anyhow::Result<()> {
         "slow" => slow,
         other => bail!("there is no program {other}"),
     };
-    Program { chunks: Vec::new(), random: fastrand::Rng::with_seed(mib as u64), done: 0 }.run(touches, step, mib << 8)
+    let random = fastrand::Rng::with_seed(mib as u64);
+    Program { chunks: Vec::new(), random, done: 0, rounds }.run(touches, step, mib << 8)
 }
 
 /// A program that someone uses: touches 1 MiB of its pages at random twenty times a second, for ever, and prints how many
 /// milliseconds each time took.
 fn used(pages: usize) -> anyhow::Result<()> {
     const STEP: usize = 256;
-    let mut program = Program { chunks: Vec::new(), random: fastrand::Rng::with_seed(1), done: 0 };
+    let mut program = Program { chunks: Vec::new(), random: fastrand::Rng::with_seed(1), done: 0, rounds: ROUNDS };
     program.resize(pages);
     loop {
         std::thread::sleep(Duration::from_millis(50));
@@ -63,6 +65,7 @@ struct Program {
     chunks: Vec<Vec<Page>>,
     random: fastrand::Rng,
     done: u64,
+    rounds: usize,
 }
 
 /// A growing buffer: sequential passes over what there is, and a window behind its end. It is whole after 40,000 touches.
@@ -140,7 +143,7 @@ impl Program {
     fn touch(&mut self, page: usize) {
         let words = &mut self.chunks[page / CHUNK][page % CHUNK].0;
         let mut sum = 0u64;
-        for _ in 0..ROUNDS {
+        for _ in 0..self.rounds {
             for word in black_box(&*words) {
                 sum = sum.rotate_left(5).wrapping_add(word.wrapping_mul(0x0100_0000_01b3));
             }

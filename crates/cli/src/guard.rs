@@ -25,7 +25,7 @@ restores the values when it stops; after a crash, the next start or 'nigh guard 
 const RUN_HELP: &str = "\
 If another guard is running, that guard protects the command. Otherwise this command guards while it runs: the whole machine for root, and \
 the cgroup delegated to the user for other users. Options of 'nigh guard', such as --freeze, go before 'run'. At the end, the last line on \
-standard error reports the time under protection and an estimate of the time saved, or that nothing thrashed. The exit status is that of the \
+standard error reports the time under protection and the time that it saved at least, or that nothing thrashed. The exit status is that of the \
 command.";
 
 #[derive(Debug, Args)]
@@ -182,6 +182,7 @@ fn serve(args: &GuardArgs, state: &Path) -> anyhow::Result<()> {
     let (profile, controller) = (settings.profile.name, tree.version());
     let mut guard = Guard::new(settings, tree, Procfs::new(&args.procfs), Some(journal))?;
     tracing::info!(profile, ?controller, "watching");
+    controller.limits().into_iter().for_each(|limits| tracing::warn!("{limits}"));
     let service = Service { procfs: &args.procfs, state: Some(state), metrics: args.metrics, report: None };
     nigh_guard::serve(&mut guard, &service)?;
     Ok(())
@@ -258,10 +259,17 @@ fn render(status: &serde_json::Value) -> String {
     let [seconds, saved] = ["protected_s", "saved_s"].map(|name| status[name].as_f64().unwrap_or(0.0));
     let _ = writeln!(
         text,
-        "since the start: {} protections ({seconds:.0} s, about {saved:.0} s saved), {} refusals, {} times no group fitted, {} major faults \
+        "since the start: {} protections ({seconds:.0} s, at least {:.0} s saved), {} refusals, {} times no group fitted, {} major faults \
          under pressure",
-        status["protections"], status["refusals"], status["load_controls"], status["faults"]
+        status["protections"],
+        saved.floor(),
+        status["refusals"],
+        status["load_controls"],
+        status["faults"]
     );
+    if let Some(refusal) = status["refusal"].as_str() {
+        let _ = writeln!(text, "latest refusal: {refusal}");
+    }
     text
 }
 

@@ -139,8 +139,7 @@ impl Beside {
                 Some(answer) => Some(answer),
                 None => match Journal::open(&journal_in(&self.state), self.writer.clone()) {
                     Ok(journal) => {
-                        summary.counts.add(&other.done());
-                        summary.command_s += other.command_s;
+                        other.add_to(summary);
                         return self.guard(journal, stopped, summary);
                     }
                     Err(JournalError::Busy(_)) => ask(&self.state).ok(),
@@ -150,8 +149,7 @@ impl Beside {
             summary.had_other = true;
             answer.iter().for_each(|answer| other.saw(answer, self.settings.command.as_deref()));
             if is_stopped(stopped, ASK_EVERY) {
-                summary.counts.add(&other.done());
-                summary.command_s += other.command_s;
+                other.add_to(summary);
                 return Ok(());
             }
         }
@@ -179,6 +177,8 @@ struct Other {
     asked: Option<Instant>,
     /// Seconds of its protection of the command.
     command_s: f64,
+    /// Why its latest protection was rejected.
+    refusal: Option<String>,
 }
 
 /// The part of a status that is used.
@@ -186,6 +186,7 @@ struct Other {
 struct Answer {
     #[serde(flatten)]
     counts: Counts,
+    refusal: Option<String>,
     scopes: Vec<Protected>,
 }
 
@@ -204,11 +205,14 @@ impl Other {
         }
         self.first.get_or_insert_with(|| answer.counts.clone());
         self.last = answer.counts;
+        self.refusal = answer.refusal;
     }
 
-    /// Its activity since it was first queried.
-    fn done(&self) -> Counts {
-        self.first.as_ref().map(|first| self.last.since(first)).unwrap_or_default()
+    /// Adds its activity since it was first queried.
+    fn add_to(&mut self, summary: &mut Summary) {
+        summary.counts.add(&self.first.as_ref().map(|first| self.last.since(first)).unwrap_or_default());
+        summary.command_s += self.command_s;
+        summary.refusal = self.refusal.take().or(summary.refusal.take());
     }
 }
 

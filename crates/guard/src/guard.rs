@@ -302,7 +302,7 @@ impl Guard {
     fn count_end(&mut self, now: Duration, active: &Active, group: &Group) {
         let protected = now.saturating_sub(active.since);
         self.counts.protected_s += protected.as_secs_f64();
-        self.counts.saved_s += if self.journal.is_some() { active.gain.saved_s() } else { 0.0 };
+        self.counts.saved_s += if self.journal.is_some() { active.gain.least_saved_s() } else { 0.0 };
         if self.settings.command.as_deref() == group.rsplit('/').next() {
             self.command_protected += protected;
         }
@@ -314,7 +314,6 @@ impl Guard {
         let active = self.watched.values().filter_map(|watched| watched.active.as_ref());
         for active in active {
             counts.protected_s += now.saturating_sub(active.since).as_secs_f64();
-            counts.saved_s += if self.journal.is_some() { active.gain.saved_s() } else { 0.0 };
         }
         let scopes = self.scopes.iter().filter_map(|scope| {
             let watched = self.watched.get(&scope.group)?;
@@ -341,6 +340,7 @@ impl Guard {
             controller: self.tree.version(),
             dry_run: self.journal.is_none(),
             rates: self.rates,
+            refusal: self.refusal.clone(),
             scopes: scopes.collect(),
             counts,
         }
@@ -405,9 +405,8 @@ impl Guard {
         watched: &mut Watched,
         sample: &Sample,
     ) -> Result<(), GuardError> {
-        let before = watched.detector.state();
         let action = watched.detector.tick(sample, scope.limit);
-        if before == State::Monitoring || watched.detector.state() == State::Monitoring {
+        if watched.active.is_none() && watched.detector.faulting().nth(1).is_some() {
             watched.baseline.add(sample, watched.detector.faulting());
         }
         if let Some(active) = &mut watched.active {
@@ -499,7 +498,6 @@ impl Guard {
             let prefetch = prefetch.inspect_err(|error| tracing::warn!("no prefetch: {error}")).ok().flatten();
             let frozen_until = (!frozen.is_empty()).then(|| now + freeze);
             let gain = Gain::new(&watched.baseline, watched.detector.faulting());
-            watched.baseline.clear();
             watched.active = Some(Active { mechanism, since: now, frozen_until, gain, _prefetch: prefetch });
             self.counts.protections += 1;
             return Ok(());
@@ -545,8 +543,9 @@ impl Guard {
                 Err(ApplyError::Journal(error)) => return Err(error.into()),
                 Err(error) => error.to_string(),
             },
-            // The others no longer fault: the present values stay until the group is released.
-            Err(Refusal::NobodyElse) => return Ok(()),
+            // The others no longer fault, or the few pages that the group still loses are of files: the present values stay until the group
+            // is released.
+            Err(Refusal::NobodyElse | Refusal::PagesOfFiles(_)) => return Ok(()),
             Err(refusal) => refusal.to_string(),
         };
         tracing::warn!(scope = shown(&scope.group), group = &*group, why = problem, "released");
@@ -621,7 +620,8 @@ impl Guard {
             self.counts.load_controls += 1;
         }
         watched.load_control = Some(0);
-        self.refusal = Some("no thrashing group can be protected: run fewer programs at a time".to_owned());
+        let general = || "no thrashing group can be protected: run fewer programs at a time".to_owned();
+        self.refusal.get_or_insert_with(general);
         if self.settings.freeze.is_zero() || self.journal.is_none() {
             return Ok(());
         }

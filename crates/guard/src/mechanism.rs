@@ -75,7 +75,7 @@ impl Change {
 }
 
 /// Why a group cannot be protected by a mechanism.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// A protected group of this size could exceed the limit.
     #[error("its demand of {} MiB does not fit in {} MiB", demand >> 20, limit >> 20)]
@@ -88,6 +88,9 @@ pub enum Refusal {
     /// The mechanism affects only reclaim by a group's limit.
     #[error("cgroup v1 protects only within the limit of a group, not on the whole machine")]
     NoLimit,
+    /// The mechanism does not affect pages of files, and of the pages that the group lost and read again, this share are such.
+    #[error("it protects only memory in swap, and {:.0} % of the pages that this group lost are pages of files", 100.0 * .0)]
+    PagesOfFiles(f64),
     /// The kernel has no such file.
     #[error("{} is missing", .0.display())]
     Missing(PathBuf),

@@ -26,6 +26,9 @@ pub struct GroupSample {
     /// Major page faults since the previous sample, at most as many as pages returned that had been reclaimed, where the
     /// kernel counts these.
     pub faults: u64,
+    /// The share of the pages that returned which are pages of files, 0 to 1: the others are from swap. `None` where the kernel does not
+    /// count these, and if none returned.
+    pub of_files: Option<f64>,
     /// Seconds of processor time of its processes in user mode since the previous sample.
     pub user_s: f64,
     /// Seconds for which its threads were ready and waited for a processor, where the kernel counts them.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::procfs::{Counters, MachineTime, Procfs};
 use crate::sample::{Group, GroupSample, Sample};
-use crate::tree::{Scope, Tree, Version};
+use crate::tree::{Refaults, Scope, Tree, Version};
 
 /// Every group is read at least once in this many ticks. After a fault it is read at every tick until it has had none
 /// for this many ticks. So a group that begins to fault is detected at most this many ticks late.
@@ -46,7 +46,7 @@ struct Member {
     /// How long the threads of each had waited for a processor until then, where this was read: in the same order.
     waited_ns: Vec<Option<u64>>,
     /// Its refaults when they were last read; `None` before, and if the kernel does not count them.
-    refaults: Option<u64>,
+    refaults: Option<Refaults>,
 }
 
 /// What a reading of a group counted since the previous one.
@@ -131,7 +131,8 @@ impl Sampler {
             let born_after_ticks = ((uptime_s - span_s.unwrap_or(0.0)) * self.ticks_per_second as f64) as u64;
             let Read { faults, user_ticks, waiting_s } =
                 member.read(now, procfs, &tree.processes(&group), born_after_ticks);
-            let faults = if faults > 0 { member.among_refaults(faults, tree.refaults(&group)) } else { 0 };
+            let (faults, of_files) =
+                if faults > 0 { member.among_refaults(faults, tree.refaults(&group)) } else { (0, None) };
             // A group without processes no longer competes.
             if !member.processes.is_empty() {
                 let (mut resident, mut swapped) = (0, 0);
@@ -149,8 +150,16 @@ impl Sampler {
                 let faults = (faults as f64 * share).ceil() as u64;
                 let user_s = user_ticks as f64 * share / self.ticks_per_second as f64;
                 let (group, waiting_s) = (group.clone(), waiting_s * share);
-                let seen = GroupSample { group, faults, user_s, waiting_s, resident, swapped, eligible: true };
-                samples[member.scope].groups.push(seen);
+                samples[member.scope].groups.push(GroupSample {
+                    group,
+                    faults,
+                    of_files,
+                    user_s,
+                    waiting_s,
+                    resident,
+                    swapped,
+                    eligible: true,
+                });
             }
             if member.watched_ticks > 0 { self.active.push(group) } else { self.resting.push_back(group) }
         }
@@ -216,10 +225,14 @@ impl Member {
     /// The part of `faults` that reclaim can have caused: a page that is read for the first time is a major fault, but no
     /// refault; a page that is read ahead is a refault, but no fault. Refaults are read only after major faults, so their
     /// difference may include some from before these; the part is then too large, but no larger than `faults`. The first
-    /// reading compares with none, and counts nothing.
-    fn among_refaults(&mut self, faults: u64, refaults: Option<u64>) -> u64 {
+    /// reading compares with none, and counts nothing. Also returns which share of the refaults is of files.
+    fn among_refaults(&mut self, faults: u64, refaults: Option<Refaults>) -> (u64, Option<f64>) {
         let before = std::mem::replace(&mut self.refaults, refaults);
-        refaults.map_or(faults, |now| faults.min(now.saturating_sub(before.unwrap_or(now))))
+        let Some(now) = refaults else { return (faults, None) };
+        let before = before.unwrap_or(now);
+        let all = now.all.saturating_sub(before.all);
+        let of_files = now.of_files.zip(before.of_files).filter(|_| all > 0);
+        (faults.min(all), of_files.map(|(now, before)| now.saturating_sub(before) as f64 / all as f64))
     }
 
     /// The values to subtract from a process's counters: those of the previous reading; zero if it started since then;
@@ -228,7 +241,7 @@ impl Member {
         let known = self.processes.binary_search_by_key(&pid, |(pid, _)| *pid).map(|at| self.processes[at].1);
         match known {
             Ok(before) if before.started_ticks == counters.started_ticks => before,
-            _ if counters.started_ticks >= born_after_ticks => Counters { major_faults: 0, user_ticks: 0, ..counters },
+            _ if counters.started_ticks >= born_after_ticks => Counters { user_ticks: 0, ..counters },
             _ => counters,
         }
     }

@@ -23,6 +23,8 @@ pub struct Status {
     /// Faults of the machine at the latest tick.
     #[serde(flatten)]
     pub rates: Rates,
+    /// Why the latest protection was rejected, or why none was possible.
+    pub refusal: Option<String>,
     /// The scopes that were watched during the latest pressure.
     pub scopes: Vec<ScopeStatus>,
     /// Counts since the start.
@@ -112,8 +114,7 @@ pub struct Counts {
     pub protections: u64,
     /// The total seconds of protection.
     pub protected_s: f64,
-    /// Estimate of the seconds saved by protections: the additional time for the same work at the rate measured just
-    /// before each protection.
+    /// The seconds saved by protections that have ended, at least: `gain.rs`.
     pub saved_s: f64,
     /// Protections rejected by the kernel or a limit.
     pub refusals: u64,
@@ -162,7 +163,7 @@ impl Status {
         registry.register("faults", faults_help, ConstCounter::new(faults));
         registry.register("protections", "Protections granted", ConstCounter::new(protections));
         registry.register("protected_seconds", "Seconds of protection", ConstCounter::new(protected_s));
-        registry.register("saved_seconds", "Estimated seconds saved by protections", ConstCounter::new(saved_s));
+        registry.register("saved_seconds", "Seconds saved by protections, at least", ConstCounter::new(saved_s));
         registry.register("refusals", "Protections rejected by the kernel or a limit", ConstCounter::new(refusals));
         registry.register("load_controls", "Times when no group fitted in the limit", ConstCounter::new(load_controls));
         let mut text = String::new();

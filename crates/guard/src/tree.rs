@@ -33,6 +33,27 @@ pub struct Tree {
     top: Group,
 }
 
+impl Version {
+    /// What cannot be protected with it.
+    pub fn limits(self) -> Option<&'static str> {
+        match self {
+            Version::V1 => Some(
+                "cgroup v1: only memory that can be swapped is protected, not pages of files, and only within the limit of a group, not on the \
+                 whole machine",
+            ),
+            Version::V2 => None,
+        }
+    }
+}
+
+/// Pages that were reclaimed and read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refaults {
+    pub(crate) all: u64,
+    /// Those of them that are pages of files; `None` if the kernel does not count them apart.
+    pub(crate) of_files: Option<u64>,
+}
+
 /// The groups that share one limit, and therefore compete in reclaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
@@ -129,15 +150,20 @@ impl Tree {
 
     /// Pages of a group that were reclaimed and read again, since it exists; `None` if the kernel does not count them
     /// for groups.
-    pub(crate) fn refaults(&self, group: &str) -> Option<u64> {
+    pub(crate) fn refaults(&self, group: &str) -> Option<Refaults> {
         let text = fs::read_to_string(self.file(group, "memory.stat")).ok()?;
-        let numbers = text.lines().filter_map(|line| {
-            let (name, number) = line.split_once(' ')?;
+        let count = |wanted: &str| {
+            let number = |line: &str| line.strip_prefix(wanted)?.strip_prefix(' ')?.parse::<u64>().ok();
+            text.lines().find_map(number)
+        };
+        match (count("workingset_refault_anon"), count("workingset_refault_file")) {
             // Before 5.9, there was one count of both.
-            let counts = ["workingset_refault_anon", "workingset_refault_file", "workingset_refault"].contains(&name);
-            number.parse::<u64>().ok().filter(|_| counts)
-        });
-        numbers.reduce(u64::saturating_add)
+            (None, None) => count("workingset_refault").map(|all| Refaults { all, of_files: None }),
+            (anon, file) => {
+                let all = anon.unwrap_or(0).saturating_add(file.unwrap_or(0));
+                Some(Refaults { all, of_files: file })
+            }
+        }
     }
 
     /// The processes in the group itself; `None` if it no longer exists.

@@ -35,7 +35,8 @@ pub(super) fn run(args: &GuardArgs, run: &GuardRunArgs, state: &Path) -> anyhow:
         (below, _) => below.to_owned(),
     };
     // What would prevent protection is reported before the command starts.
-    Tree::open(&args.cgroupfs, &reach)?;
+    let version = Tree::open(&args.cgroupfs, &reach)?.version();
+    version.limits().into_iter().for_each(|limits| output::tell(format_args!("nigh: note: {limits}")));
     let within = match &run.within {
         Some(within) => within.clone(),
         None if is_root() => "nigh".to_owned(),
@@ -92,8 +93,8 @@ fn line(summary: &Summary, elapsed: Duration) -> String {
             own => format!("this command for {}", time(own)),
         };
         let saved = match counts.saved_s {
-            saved if saved < 1.0 => "that saved no measurable time".to_owned(),
-            saved => format!("that saved about {} (estimate)", time(saved)),
+            saved if saved < 1.0 => "whether that saved time is not known".to_owned(),
+            saved => format!("that saved at least {}", time(saved.floor())),
         };
         let times = if counts.protections == 1 { "once".to_owned() } else { format!("{} times", counts.protections) };
         return format!(
@@ -128,15 +129,15 @@ mod tests {
             line(&Summary { counts, command_s, ..Summary::default() }, Duration::from_secs(3725))
         };
         assert_eq!(told(Counts::default(), 0.0), "nothing thrashed in 1 h 2 min; no protection was needed");
-        let counts = Counts { protections: 3, protected_s: 34.2, saved_s: 129.6, ..Counts::default() };
+        let counts = Counts { protections: 3, protected_s: 34.2, saved_s: 29.6, ..Counts::default() };
         assert_eq!(
             told(counts.clone(), 20.0),
-            "programs thrashed; protected 3 times for 34 s in all, this command for 20 s; that saved about 2 min 10 s (estimate)"
+            "programs thrashed; protected 3 times for 34 s in all, this command for 20 s; that saved at least 29 s"
         );
         let counts = Counts { protections: 1, saved_s: 0.0, ..counts };
         assert_eq!(
             told(counts, 34.2),
-            "programs thrashed; protected once for 34 s in all, always this command; that saved no measurable time"
+            "programs thrashed; protected once for 34 s in all, always this command; whether that saved time is not known"
         );
         let counts = Counts { refusals: 1, ..Counts::default() };
         let refused = Summary { counts, refusal: Some("low: no".to_owned()), had_other: true, ..Summary::default() };

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use nigh_guard::{Guard, Procfs, ScopeStatus, Service, State, Status, Tree, Version};
+use nigh_guard::{Guard, Procfs, ScopeStatus, Service, State, Status, Tree};
 
 use super::{GuardArgs, settings};
 use crate::{log, output};
@@ -13,14 +13,14 @@ pub(super) fn run(args: &GuardArgs) -> anyhow::Result<()> {
     let settings = settings(args, None)?;
     let _log = log::start(args.log.as_deref().unwrap_or("warn"))?;
     let tree = Tree::open(&args.cgroupfs, super::below(args)?)?;
-    let version = tree.version();
+    let (limits, pf_high) = (tree.version().limits(), settings.profile.pf_high);
     let mut guard = Guard::new(settings, tree, Procfs::new(&args.procfs), None)?;
     guard.survey(Duration::ZERO)?;
-    output::print(watched(&guard.status(Duration::ZERO), version).as_bytes())?;
+    output::print(watched(&guard.status(Duration::ZERO), limits).as_bytes())?;
     // The first error is kept: a reader that hangs up ends the run.
     let broken = std::cell::OnceCell::new();
     let report = |elapsed: Duration, status: &Status| {
-        if let Err(error) = output::print(seen(elapsed, status).as_bytes()) {
+        if let Err(error) = output::print(seen(elapsed, status, pf_high).as_bytes()) {
             let _ = broken.set(error);
         }
         broken.get().is_none()
@@ -31,7 +31,7 @@ pub(super) fn run(args: &GuardArgs) -> anyhow::Result<()> {
 }
 
 /// Which groups compete, at the start.
-fn watched(status: &Status, version: Version) -> String {
+fn watched(status: &Status, limits: Option<&str>) -> String {
     let mut text = String::from("dry run: nothing is changed; Ctrl-C ends it\n");
     let scopes = &status.scopes;
     let names = scopes
@@ -49,16 +49,12 @@ fn watched(status: &Status, version: Version) -> String {
         ),
         names => writeln!(text, "groups compete within: {}", names.join(", ")),
     };
-    if version == Version::V1 {
-        text.push_str(
-            "cgroup v1: groups can be protected only within the limit of a group, not on the whole machine\n",
-        );
-    }
+    limits.into_iter().for_each(|limits| text.extend([limits, "\n"]));
     text
 }
 
-/// What there is to see at one moment.
-fn seen(elapsed: Duration, status: &Status) -> String {
+/// What there is to see at one moment. `pf_high` is the rate of major faults above which groups may thrash.
+fn seen(elapsed: Duration, status: &Status, pf_high: f64) -> String {
     let faults = status.rates.major.unwrap_or(0.0);
     let mut text = format!("{:>4} s  {faults:.0} major faults/s", elapsed.as_secs());
     if let Some(pages) = status.rates.from_swap {
@@ -66,15 +62,35 @@ fn seen(elapsed: Duration, status: &Status) -> String {
     }
     let scopes: Vec<_> = status.scopes.iter().filter(|scope| scope.state != State::Normal).collect();
     if scopes.is_empty() {
-        text.push_str(": nothing thrashes\n");
+        let _ = writeln!(text, ": {}", rest(status, pf_high));
         return text;
     }
     text.push('\n');
-    scopes.iter().for_each(|scope| scope_seen(&mut text, scope));
+    scopes.iter().for_each(|scope| scope_seen(&mut text, scope, status.refusal.as_deref()));
     text
 }
 
-fn scope_seen(text: &mut String, scope: &ScopeStatus) {
+/// Why nothing would be protected, although there may be many faults.
+fn rest(status: &Status, pf_high: f64) -> String {
+    let scopes = &status.scopes;
+    if status.rates.major.is_none_or(|faults| faults <= pf_high) {
+        return "nothing thrashes".to_owned();
+    }
+    if scopes.is_empty() {
+        return "no two groups compete for memory, so none can be protected from another".to_owned();
+    }
+    if scopes.iter().all(|scope| scope.utilization.is_none()) {
+        return "not measured yet".to_owned();
+    }
+    let busy = scopes.iter().flat_map(|scope| &scope.busiest).filter(|seen| seen.faults_per_s > pf_high);
+    match busy.map(|seen| &*seen.group).collect::<Vec<_>>()[..] {
+        [] => "no group lost pages that it needs: these are read for the first time, or by programs outside of groups that compete".to_owned(),
+        [one] => format!("only {one} lost pages that it needs, and a group cannot be protected from itself"),
+        [..] => "no two groups of one limit thrash, and a group cannot be protected from itself".to_owned(),
+    }
+}
+
+fn scope_seen(text: &mut String, scope: &ScopeStatus, refusal: Option<&str>) {
     let _ = write!(text, "        {} ({} MiB): {} groups fault", name(scope), scope.limit >> 20, scope.faulting.len());
     if let Some((cpu, io)) = scope.utilization.zip(scope.io_full) {
         let _ = write!(text, ", they keep a processor {:.0} % busy, I/O stalls {:.0} %", 100.0 * cpu, 100.0 * io);
@@ -84,7 +100,10 @@ fn scope_seen(text: &mut String, scope: &ScopeStatus) {
             let by = scope.mechanism.unwrap_or("freeze");
             writeln!(text, ": would protect {group} by {by} (for {seconds:.0} s so far)")
         }
-        _ => writeln!(text, ": no protection yet"),
+        _ => match refusal {
+            Some(refusal) => writeln!(text, ": not protected ({refusal})"),
+            None => writeln!(text, ": no protection yet"),
+        },
     };
     for seen in &scope.busiest {
         let (resident, swapped) = (seen.resident >> 20, seen.swapped >> 20);

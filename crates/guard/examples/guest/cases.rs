@@ -61,6 +61,7 @@ fn lost(reclaim: Reclaim, protection: Protection) -> u64 {
     let sample = GroupSample {
         group: owner.clone(),
         faults: 0,
+        of_files: None,
         user_s: 0.0,
         waiting_s: 0.0,
         resident: HELD + 4 * MIB,

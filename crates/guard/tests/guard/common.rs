@@ -17,6 +17,7 @@ pub(crate) fn sample(machine_cpu: f64, groups: &[(&str, u64, u64)]) -> Sample {
     let groups = groups.iter().map(|(group, faults, swapped_mib)| GroupSample {
         group: Group::from(*group),
         faults: *faults,
+        of_files: None,
         user_s: 0.05,
         waiting_s: 0.0,
         resident: 100 * MIB,

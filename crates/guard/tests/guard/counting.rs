@@ -200,6 +200,29 @@ fn pages_that_are_read_for_the_first_time_are_not_taken_for_thrashing() {
 }
 
 #[test]
+fn savings_11_pages_of_files_are_protected_where_the_kernel_can_and_else_the_reason_is_kept() {
+    for (version, of_files, expected) in
+        [(Version::V1, 400, None), (Version::V1, 100, Some("box/vx")), (Version::V2, 400, Some("box/vx"))]
+    {
+        let mut machine = Machine::thrashing(version);
+        let mut guard = machine.guard(settings());
+        for second in 1..=8 {
+            for group in ["box/gz", "box/vx"] {
+                let [files, swap] = [of_files, 400 - of_files].map(|more| more * second);
+                let text = format!("workingset_refault_anon {swap}\nworkingset_refault_file {files}\n");
+                machine.write(&format!("{group}/memory.stat"), &text);
+            }
+            machine.tick(&mut guard, &[(10, 300), (11, 300)]).unwrap();
+        }
+        assert_eq!(machine.protected(&guard).as_deref(), expected, "{version:?} {of_files}");
+        let status = guard.status(machine.now());
+        let told = "swappiness: it protects only memory in swap, and 100 % of the pages that this group lost are pages of files";
+        assert_eq!(status.refusal.as_deref(), expected.is_none().then_some(told));
+        assert_eq!(status.counts.protections, u64::from(expected.is_some()));
+    }
+}
+
+#[test]
 fn refaults_without_major_faults_are_read_ahead() {
     let mut machine = Machine::thrashing(Version::V2);
     let mut guard = machine.guard(settings());

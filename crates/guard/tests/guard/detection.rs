@@ -25,6 +25,7 @@ fn recorded(test: &str, name: &str) -> Option<Vec<(u32, Sample)>> {
         let groups = [GZ, VX].map(|group| GroupSample {
             group: Group::from(group),
             faults: number(&seen[group]["maj"]) as u64,
+            of_files: None,
             user_s: util / 2.0,
             waiting_s: 0.0,
             resident: number(&seen[group]["rss"]) as u64 * MIB,
@@ -371,7 +372,16 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             let group = Group::from(["a", "b", "c", "d"][number]);
             if seen.iter().all(|other| other.group != group) {
                 let (resident, swapped) = (50 * MIB, swapped_mib * MIB);
-                seen.push(GroupSample { group, faults, user_s, waiting_s, resident, swapped, eligible });
+                seen.push(GroupSample {
+                    group,
+                    faults,
+                    of_files: None,
+                    user_s,
+                    waiting_s,
+                    resident,
+                    swapped,
+                    eligible,
+                });
             }
         }
         Sample { elapsed_s, machine_cpu, io_full, groups: seen }
