@@ -25,6 +25,7 @@ mod open;
 mod perform;
 mod places;
 mod pool;
+mod process;
 mod remote;
 mod signal;
 mod sync;

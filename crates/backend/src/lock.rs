@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use crate::process::{has_ended, state};
+
 /// How long a lock is waited for that a process left behind.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Between two looks at it.
@@ -48,9 +50,8 @@ pub(crate) fn lock(file: &File, shared: bool) -> Result<(), TryLockError> {
 /// Whether no process that lives is known to have locked `file`.
 fn is_left_behind(file: &File) -> bool {
     let holder = file.metadata().ok().and_then(|metadata| holder(&metadata));
-    holder.is_none_or(|process| match std::fs::read_to_string(format!("/proc/{process}/stat")) {
-        // One that ended and was not waited for is a zombie.
-        Ok(state) => state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+    holder.is_none_or(|process| match state(&process) {
+        Ok((state, _)) => has_ended(state),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     })
 }

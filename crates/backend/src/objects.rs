@@ -9,6 +9,8 @@ mod desk;
 #[cfg(feature = "objects")]
 mod disk;
 #[cfg(feature = "objects")]
+mod owner;
+#[cfg(feature = "objects")]
 mod store;
 mod target;
 #[cfg(feature = "objects")]

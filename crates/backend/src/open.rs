@@ -39,6 +39,8 @@ pub struct Options {
     pub threads: bool,
     /// Files are neither locked nor refused if others have locked them.
     pub unlocked: bool,
+    /// A disk in an object store is taken from another writer that seems to live.
+    pub take_over: bool,
     /// The disk that the target belongs to, for the log.
     pub name: String,
 }
@@ -51,6 +53,7 @@ impl Default for Options {
             depth: 128,
             threads: false,
             unlocked: false,
+            take_over: false,
             name: String::new(),
         }
     }

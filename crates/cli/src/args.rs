@@ -237,6 +237,9 @@ pub(crate) struct ServeArgs {
     /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Take disks in object stores from another server that wrote them within the last minute, whose writes then fail
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Read settings from this file (TOML); flags override it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -366,6 +369,9 @@ pub(crate) enum ExportCommand {
         export: String,
         /// Options such as read-only or iops=500 ('nigh serve --help' lists them)
         options: Vec<String>,
+        /// Take a disk in an object store from another writer that seems to live
+        #[arg(long)]
+        take_over: bool,
     },
     /// Disconnect an export's clients, write back its dirty blocks, and stop serving it
     Remove {

@@ -83,11 +83,12 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
             add(&mut changes, options)?;
             Command::SetExport { name: name.clone(), options: changes }
         }
-        CtlCommand::Export { what: ExportCommand::Add { export: text, options } } => {
+        CtlCommand::Export { what: ExportCommand::Add { export: text, options, take_over } } => {
             // A slip is told before anybody is asked.
             let (export, mut all) = export(text)?;
             add(&mut all, options)?;
-            Command::AddExport { name: export.disk.name, target: export.disk.target.to_string(), options: all }
+            let target = export.disk.target.to_string();
+            Command::AddExport { name: export.disk.name, target, options: all, take_over: *take_over }
         }
         CtlCommand::Export { what: ExportCommand::List { .. } } => Command::Status {},
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {

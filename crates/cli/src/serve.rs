@@ -293,6 +293,8 @@ fn reload_on_request(server: &Server, args: &ServeArgs, reloads: &Receiver<Reloa
 
 /// What can be changed while running: memory, policy, read-ahead, exports and certificates.
 fn reload(server: &Server, args: &ServeArgs) -> Result<(), ReloadError> {
+    // That was for the start.
+    let args = &ServeArgs { take_over: false, ..args.clone() };
     let plan = plan(args).map_err(|error| ReloadError { words: causes(&*error), is_denied: is_denied(&*error) })?;
     server.reload(&plan.settings).map_err(|errors| {
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -340,6 +342,8 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         let export = export.with_context(|| format!("--set {text}: there is no export {name}"))?;
         options(list)?.apply(export);
     }
+
+    exports.iter_mut().for_each(|export| export.disk.take_over = args.take_over);
 
     let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
     let memory_max = memory_max.unwrap_or(memory.saturating_mul(GROWTH));

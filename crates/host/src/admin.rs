@@ -129,6 +129,7 @@ impl Common {
         mut settings: DiskSettings,
         opened: Vec<Opened>,
     ) -> Result<Arc<Disk>, Box<NotAdded>> {
+        settings.take_over = false;
         let tenant = self.cache.disks.tenant_named(settings.tenant());
         let domain = self.cache.disks.domain_of(&settings);
         let volume = self.check_new(&settings).and_then(|volume| {
@@ -483,8 +484,8 @@ fn name_other(settings: &DiskSettings, others: &[DiskSettings], error: DiskError
 /// Opens the targets of a disk.
 fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
     let name = || settings.name.clone();
-    let (read_only, block_bytes) = (settings.read_only, BLOCK as u32);
-    let options = Options { read_only, block_bytes, name: name(), ..Options::default() };
+    let DiskSettings { read_only, take_over, .. } = *settings;
+    let options = Options { read_only, take_over, block_bytes: BLOCK as u32, name: name(), ..Options::default() };
     let mut opened = Vec::new();
     for (target, at) in settings.targets().zip(0..) {
         let device = target.open(&options).map_err(|source| DiskError::Open { name: name(), source })?;

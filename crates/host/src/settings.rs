@@ -82,6 +82,8 @@ pub struct DiskSettings {
     /// here. Without a name, the disks of its tenant. How long a read takes tells whether another disk of the group has its
     /// contents.
     pub share: Option<String>,
+    /// Whether it is opened although another writer of a disk in an object store seems to live. It has no effect later.
+    pub take_over: bool,
 }
 
 impl DiskSettings {
@@ -99,6 +101,7 @@ impl DiskSettings {
             floor: 0,
             ceiling: 0,
             share: None,
+            take_over: false,
         }
     }
 

@@ -42,6 +42,9 @@ pub enum Command {
         /// What differs from the usual.
         #[serde(default)]
         options: ExportOptions,
+        /// Whether a disk in an object store is taken from another writer that seems to live.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        take_over: bool,
     },
     /// Serve an export no more.
     RemoveExport {
@@ -97,9 +100,10 @@ impl fmt::Display for Command {
                 write!(f, "set {}", changes.join(", "))
             }
             Command::SetExport { name, options } => write!(f, "set export {name}: {options}"),
-            Command::AddExport { name, target, options } => {
+            Command::AddExport { name, target, options, take_over } => {
                 let comma = if *options == ExportOptions::default() { "" } else { "," };
-                write!(f, "add export {name}={target}{comma}{options}")
+                let taken = if *take_over { ", taken over" } else { "" };
+                write!(f, "add export {name}={target}{comma}{options}{taken}")
             }
             Command::RemoveExport { name, discard: false } => write!(f, "remove export {name}"),
             Command::RemoveExport { name, discard: true } => {

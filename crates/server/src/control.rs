@@ -313,8 +313,9 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
             readahead.iter().for_each(|readahead| common.host.cache().readahead().set(readahead));
         }
         Command::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
-        Command::AddExport { name, target, options } => {
+        Command::AddExport { name, target, options, take_over } => {
             let mut export = ExportSettings::new(name, target.parse::<Target>()?);
+            export.disk.take_over = take_over;
             options.apply(&mut export);
             common.add(export)?;
         }

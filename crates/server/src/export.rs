@@ -62,7 +62,9 @@ impl Access {
 }
 
 impl Export {
-    pub(crate) fn new(disk: Arc<Disk>, settings: ExportSettings) -> Export {
+    /// `settings` without what had its effect when the disk was opened.
+    pub(crate) fn new(disk: Arc<Disk>, mut settings: ExportSettings) -> Export {
+        settings.disk.take_over = false;
         let access = Access::of(settings);
         Export {
             disk,

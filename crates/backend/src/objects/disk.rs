@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use super::ObjectDiskState;
 use super::connect::{connect, hint};
 use super::desk::Desk;
+use super::owner::Owner;
 use super::store::{Failure, Store};
 use super::target::{ObjectTarget, Provider};
 use super::worker::Worker;
@@ -27,6 +28,9 @@ use crate::open::Options;
 const PARTS_STAGED: usize = 1024;
 /// The most replaced objects, before a manifest is stored without a flush.
 const REPLACED: usize = 1024;
+
+/// A writer that stored something in so long a time may be alive.
+const ALIVE: Duration = Duration::from_secs(60);
 
 /// How long a request may take that makes or describes a disk.
 const GLANCE: Duration = Duration::from_secs(10);
@@ -201,15 +205,54 @@ impl ObjectDisk {
         Ok(Box::new(ObjectDevice { desk: opened?, thread: Some(thread) }))
     }
 
+    /// The error if another writer may be alive, unless its disk is to be taken over. Returns who that is.
+    async fn check_owner(&self, store: &Store, writer: u128, take_over: bool) -> Result<Option<String>, OpenError> {
+        let fail = |failure: Failure| self.error("open", &failure);
+        let (manifest, _) = store.load().await.map_err(fail)?;
+        let owner = store.owner().await.map_err(fail)?.filter(|owner| owner.is(manifest.writer));
+        if manifest.epoch == 0 || owner.as_ref().is_some_and(Owner::is_gone) {
+            return Ok(None);
+        }
+        let who = owner.map_or_else(|| "a writer that is not known".to_owned(), |owner| owner.to_string());
+        let age = if take_over { ALIVE } else { store.age(writer).await.map_err(fail)? };
+        if age < ALIVE {
+            let (age, wait) = (age.as_secs(), (ALIVE - age).as_secs() + 1);
+            let reason = format!(
+                "{who} wrote the disk {age} s ago, and may be alive: end it first; if it is gone, wait for {wait} s, or take the disk over \
+                 (--take-over), which ends its writes"
+            );
+            return Err(self.error("open", &Failure::TakenOver(reason)));
+        }
+        Ok(Some(who))
+    }
+
     async fn begin(&self, options: &Options) -> Result<(Arc<Desk>, Worker), OpenError> {
         let store = self.store(0, self.target.timeout);
         let writer = random().map_err(|error| self.system(error))?;
-        let opened = match options.read_only {
-            true => store.load().await.map(|(manifest, _)| (manifest, None)),
-            false => self.claim(&store, writer).await.map(|(manifest, version)| (manifest, Some(version))),
+        let target = self.target.to_string();
+        let opened = if options.read_only {
+            store.load().await.map(|(manifest, _)| (manifest, None))
+        } else {
+            let before = self.check_owner(&store, writer, options.take_over).await?;
+            let claimed = self.claim(&store, writer).await;
+            if let (Ok(_), Some(before)) = (&claimed, before) {
+                tracing::warn!(
+                    disk = options.name,
+                    target,
+                    before,
+                    "took the disk over: the writes of the one before fail from now on"
+                );
+            }
+            claimed.map(|(manifest, version)| (manifest, Some(version)))
         };
         let (manifest, version) = opened.map_err(|failure| self.error("open", &failure))?;
-        let target = self.target.to_string();
+        if version.is_some()
+            && let Err(failure) = store.note_owner(&Owner::this(writer)).await
+        {
+            // It matters for the next start only, which then waits, or asks.
+            let reason = failure.reason();
+            tracing::warn!(disk = options.name, target, reason, "cannot note who writes the disk");
+        }
         let Manifest { disk, epoch, bytes, .. } = manifest;
         let store = Arc::new(self.store(disk, self.target.timeout));
         tracing::info!(

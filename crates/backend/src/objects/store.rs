@@ -10,6 +10,8 @@ use nigh_objects::{MANIFEST_MAX, Manifest, Object};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
 
+use super::owner::Owner;
+
 /// The first pause before a request is tried again; later ones are twice as long each.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -17,6 +19,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 5;
 /// The most deletions under way.
 pub(super) const DELETES: usize = 8;
+/// The longest note about a writer that is read, in bytes.
+const OWNER_MAX: u64 = 4096;
 /// The most bytes of an error that are reported.
 const ERROR_MAX: usize = 400;
 
@@ -51,6 +55,10 @@ impl Failure {
 pub(super) struct Store {
     inner: Arc<dyn ObjectStore>,
     manifest: Path,
+    /// The note about its writer.
+    owner: Path,
+    /// The folder of objects by which the store's clock is read.
+    clock: Path,
     /// The folder of the parts.
     parts: Path,
     /// How long a request may take, with all attempts.
@@ -96,7 +104,8 @@ impl Store {
     /// that still has the removed one does not touch it. For the manifest alone, the number may be any.
     pub(super) fn new(inner: Arc<dyn ObjectStore>, prefix: &Path, disk: u128, timeout: Duration) -> Store {
         let parts = prefix.clone().join("parts").join(format!("{disk:032x}"));
-        Store { inner, manifest: prefix.clone().join("manifest"), parts, timeout }
+        let [manifest, owner, clock] = ["manifest", "owner", "clock"].map(|name| prefix.clone().join(name));
+        Store { inner, manifest, owner, clock, parts, timeout }
     }
 
     fn path(&self, object: Object) -> Path {
@@ -194,6 +203,40 @@ impl Store {
         Ok(true)
     }
 
+    /// Who wrote the disk last, as far as that is noted.
+    pub(super) async fn owner(&self) -> Result<Option<Owner>, Failure> {
+        let load = async || {
+            let found = self.inner.get(&self.owner).await?;
+            let is_long = found.meta.size > OWNER_MAX;
+            Ok(if is_long { None } else { Some(found.bytes().await?) })
+        };
+        match self.patiently(load).await {
+            // Another version of nigh may note something else.
+            Ok(bytes) => Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok())),
+            Err(Failure::Missing(_)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Notes who writes the disk.
+    pub(super) async fn note_owner(&self, owner: &Owner) -> Result<(), Failure> {
+        let payload = PutPayload::from(serde_json::to_vec(owner).expect("it is plain data"));
+        self.patiently(async || self.inner.put(&self.owner, payload.clone()).await).await.map(drop)
+    }
+
+    /// How long ago the manifest was stored, by the store's own clock. `name` is that of an object of its own, which is made for that.
+    pub(super) async fn age(&self, name: u128) -> Result<Duration, Failure> {
+        let now = self.clock.clone().join(format!("{name:032x}"));
+        let empty = PutPayload::new();
+        self.patiently(async || self.inner.put(&now, empty.clone()).await).await?;
+        let times = async || Ok((self.inner.head(&self.manifest).await?, self.inner.head(&now).await?));
+        let found = self.patiently(times).await;
+        // If it stays, it is in nobody's way.
+        let _ = self.patiently(async || self.inner.delete(&now).await).await;
+        let (stored, now) = found?;
+        Ok(now.last_modified.signed_duration_since(stored.last_modified).to_std().unwrap_or_default())
+    }
+
     /// Deletes the manifest.
     pub(super) async fn remove(&self) -> Result<(), Failure> {
         self.patiently(async || self.inner.delete(&self.manifest).await).await
@@ -218,8 +261,9 @@ impl Store {
             };
             if !found.has_writer_of(manifest) {
                 let (epoch, own) = (found.epoch, manifest.epoch);
-                let reason =
-                    format!("another writer opened the disk: it is in epoch {epoch}, and this is the writer of {own}");
+                let who = self.owner().await.ok().flatten().filter(|owner| owner.is(found.writer));
+                let who = who.map_or_else(|| "another writer".to_owned(), |owner| format!("another writer, {owner},"));
+                let reason = format!("{who} opened the disk: it is in epoch {epoch}, and this is the writer of {own}");
                 return Err(Failure::TakenOver(reason));
             }
             if found.revision == manifest.revision {

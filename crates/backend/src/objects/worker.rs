@@ -14,6 +14,7 @@ use nigh_objects::{Fetch, Manifest, Object, Upload};
 use object_store::UpdateVersion;
 
 use super::desk::Desk;
+use super::owner::Owner;
 use super::store::{DELETES, Failure, Store};
 use crate::device::Job;
 
@@ -397,6 +398,17 @@ impl Worker {
     /// Deletes what is left to delete, if that does not take long. Everything else that is under way is dropped.
     async fn end(mut self) {
         self.tasks.clear();
+        if self.version.is_some() && !self.desk.is_taken_over() {
+            let closed = Owner::this(self.desk.disk().stored().writer).closed();
+            if !matches!(tokio::time::timeout(ENDING, self.store.note_owner(&closed)).await, Ok(Ok(()))) {
+                let (disk, target) = (&self.name, &self.target);
+                tracing::info!(
+                    disk,
+                    target,
+                    "cannot note that the disk is closed: a start on another machine waits for a minute"
+                );
+            }
+        }
         self.garbage.extend(std::mem::take(&mut self.deleting));
         let delete = async {
             while !self.garbage.is_empty() {

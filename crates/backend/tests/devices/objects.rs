@@ -98,7 +98,8 @@ impl Store {
     }
 
     fn open_again(&self, read_only: bool) -> Box<dyn Device> {
-        self.disk("").open(&Options { read_only, ..Options::default() }).unwrap()
+        // The one before may live.
+        self.disk("").open(&Options { read_only, take_over: true, ..Options::default() }).unwrap()
     }
 }
 

@@ -100,12 +100,17 @@ impl Server {
     }
 
     /// Whether it ended in order.
-    fn end(mut self, signal: Signal) -> bool {
+    fn end(self, signal: Signal) -> bool {
+        self.end_with_log(signal).0
+    }
+
+    /// As `end`, with its log.
+    fn end_with_log(mut self, signal: Signal) -> (bool, String) {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
         let begin = Instant::now();
         loop {
             match self.process.try_wait().unwrap() {
-                Some(status) => return status.success(),
+                Some(status) => return (status.success(), self.log()),
                 None => assert!(begin.elapsed() < PATIENCE, "it does not end: {}", self.log()),
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -227,8 +232,9 @@ fn a_second_server_ends_the_writes_of_the_first() {
     write(&mut old, 0, &[1; 4096]).unwrap();
     flush(&mut old).unwrap();
     write(&mut old, 4096, &[2; 4096]).unwrap();
-    let second = Server::start(&bucket, "disk", &[]);
+    let second = Server::start(&bucket, "disk", &["--take-over"]);
     let mut new = second.client();
+    second.logs("took the disk over");
     assert_eq!(read(&mut new, 0, 8192).unwrap(), [[1; 4096], [0; 4096]].concat());
     write(&mut new, 8192, &[3; 4096]).unwrap();
     flush(&mut new).unwrap();
@@ -237,16 +243,62 @@ fn a_second_server_ends_the_writes_of_the_first() {
     let refused = write(&mut old, 0, &[4; 4096]).unwrap_err();
     assert!(refused.contains("EPERM"), "{refused}");
     assert!(flush(&mut old).is_err(), "it stays so");
-    first.logs("another writer opened the disk");
+    let log = first.logs("opened the disk: it is in epoch");
+    assert!(log.contains(&format!("another writer, process {} of host ", second.process.id())), "{log}");
     first.logs("it is read-only from now on");
     write(&mut new, 0, &[5; 4096]).unwrap();
     flush(&mut new).unwrap();
     drop((old, new));
-    assert!(!first.end(Signal::TERM), "it could not write everything");
+    let log = first.end_with_log(Signal::TERM);
+    assert!(!log.0, "it could not write everything");
+    assert!(log.1.contains("4096 bytes that are not stable yet"), "{}", log.1);
     assert!(second.end(Signal::TERM));
     let (manifest, bytes) = stored(&bucket, "disk");
     assert_eq!(manifest.epoch, 2);
     assert_eq!(bytes[..12288], [[5; 4096], [0; 4096], [3; 4096]].concat());
+}
+
+/// A second server asks before it ends the writes of one that may live: on this machine, its process; on another one, whatever stored
+/// something within a minute.
+#[test]
+fn owner_6_a_second_server_ends_no_writer_that_may_live() {
+    let bucket = Bucket::start(11);
+    create(&bucket, "disk");
+    let second = |more: &[&str]| {
+        let folder = Folder::new();
+        let listen = format!("unix:{}", folder.text("socket"));
+        let mut command = nigh(&["--listen", &listen, "disk=s3://bucket/disk"], more);
+        bucket.environment(&mut command);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let first = Server::start(&bucket, "disk", &[]);
+    let mut client = first.client();
+    write(&mut client, 0, &[1; 4096]).unwrap();
+    let said = second(&[]);
+    let process = format!("process {} of host ", first.process.id());
+    assert!(said.contains(&process) && said.contains("may be alive") && said.contains("--take-over"), "{said}");
+    flush(&mut client).unwrap();
+    drop(client);
+    let (owner, manifest) = (bucket.folder().join("disk/owner"), bucket.folder().join("disk/manifest"));
+    // One that ended, in order or not, is gone at once.
+    assert!(first.end(Signal::TERM));
+    assert!(!Server::start(&bucket, "disk", &[]).end(Signal::KILL));
+    let third = Server::start(&bucket, "disk", &[]);
+    assert!(!third.log().contains("took the disk over"));
+    third.end(Signal::KILL);
+    // Of a machine that cannot be asked, it is not known.
+    let note = std::fs::read_to_string(&owner).unwrap();
+    std::fs::write(&owner, note.replace("\"boot\":\"", "\"boot\":\"another-")).unwrap();
+    assert!(second(&[]).contains("may be alive"));
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(61);
+    std::fs::File::options().write(true).open(&manifest).unwrap().set_modified(long_ago).unwrap();
+    let fourth = Server::start(&bucket, "disk", &[]);
+    fourth.logs("took the disk over");
+    assert!(fourth.end(Signal::TERM));
+    assert!(!bucket.folder().join("disk/clock").read_dir().is_ok_and(|mut files| files.next().is_some()));
+    assert_eq!(stored(&bucket, "disk").1[..4096], [1; 4096]);
 }
 
 /// The command of a running server, once more: it fails before it takes the disk from that server.
@@ -399,8 +451,7 @@ fn killed_servers_keep_what_was_flushed() {
             let work = |(client, seed)| scope.spawn(move || clients::work(shared, socket, "disk", client, seed));
             let workers: Vec<_> = seeds.into_iter().enumerate().map(work).collect();
             std::thread::sleep(time);
-            let log = server.log();
-            let is_clean = server.end(if is_told { Signal::TERM } else { Signal::KILL });
+            let (is_clean, log) = server.end_with_log(if is_told { Signal::TERM } else { Signal::KILL });
             assert!(is_clean || !is_told, "round {round}: {log}");
             shared.is_over.store(true, Ordering::Relaxed);
             let found: Result<Vec<_>, String> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
@@ -491,7 +542,7 @@ fn a_store_of_others_keeps_a_disk() {
         write(&mut client, 4096, &[round; 4096]).unwrap();
         flush(&mut client).unwrap();
     }
-    let second = start("");
+    let second = Server::start_with(&target, &["--take-over"], |_| ());
     let mut new = second.client();
     assert_eq!(read(&mut new, 0, 12288).unwrap(), [[0; 4096], [4; 4096], [2; 4096]].concat());
     write(&mut new, 0, &[9; 4096]).unwrap();
@@ -499,7 +550,7 @@ fn a_store_of_others_keeps_a_disk() {
     write(&mut client, 0, &[8; 4096]).unwrap();
     assert!(flush(&mut client).unwrap_err().contains("EIO"));
     drop((client, new));
-    let log = first.logs("another writer opened the disk");
+    let log = first.logs("opened the disk: it is in epoch");
     first.end(Signal::TERM);
     assert!(second.end(Signal::TERM));
     let third = start(",read-only");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use nigh_nbd::client::Client;
+use nigh_testkit::tools::installed;
 
 use crate::serving::pki::Pki;
 use crate::serving::{Folder, Server, nigh, until};
@@ -253,4 +254,36 @@ fn told_9_refusals_say_what_is_wrong_and_what_helps() {
         let refused = said(&["disk=memory:1M", "--tls-certificate", certificate, "--tls-key", key]);
         assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
     }
+}
+
+/// The kernel opens a read-only block device for writing, and may take what is written without keeping it.
+#[test]
+fn device_6_a_read_only_block_device_is_not_served_for_writing() {
+    let test = "device_6_a_read_only_block_device_is_not_served_for_writing";
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 1 << 20);
+    if !installed(test, "losetup") {
+        return;
+    }
+    let made = Command::new("losetup").args(["--read-only", "--find", "--show", &image]).output().unwrap();
+    if !made.status.success() {
+        println!("skipped: {test}: losetup attaches no device here");
+        return;
+    }
+    let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let disk = format!("disk={device}");
+    let serve = |more: &[&str]| nigh(&["--listen", "tcp:localhost:0", &disk], more).output().unwrap();
+    let tried = std::panic::catch_unwind(|| {
+        for more in [&[][..], &["--check"]] {
+            let said = refusal(&serve(more));
+            assert!(said.contains("the block device is read-only"), "{said}");
+        }
+        let checked = serve(&["--check", "--read-only"]);
+        assert!(checked.status.success(), "{checked:?}");
+        let server = folder.serve(&[&disk, "--read-only"]);
+        assert_eq!(connect(&server, "disk").read(0, 4096).unwrap(), [0; 4096]);
+        server.end();
+    });
+    assert!(Command::new("losetup").args(["--detach", &device]).status().unwrap().success());
+    tried.unwrap();
 }
