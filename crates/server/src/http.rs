@@ -12,6 +12,7 @@ use nigh_host::front::lock;
 use subtle::ConstantTimeEq;
 
 use crate::error::StartError;
+use crate::exposition::{Exposition, classic};
 use crate::settings::MetricsSettings;
 
 /// Longest request that is looked at.
@@ -58,7 +59,7 @@ pub(crate) enum Form {
 /// Statistics at the moment.
 pub(crate) type Report = Arc<dyn Fn(Form) -> String + Send + Sync>;
 
-/// Answers clients, each of which asks once for `/metrics`, in Prometheus' text format, or `/json`.
+/// Answers clients, each of which asks once for `/metrics`, in the format that it prefers, or `/json`.
 pub(crate) struct Desk {
     token: Arc<Option<String>>,
     /// The oldest first; a thread has each until it ends.
@@ -99,12 +100,19 @@ impl Desk {
     }
 }
 
+/// The values of a field of a request.
+fn values<'a>(request: &'a str, field: &str) -> impl Iterator<Item = &'a str> {
+    request.lines().skip(1).filter_map(move |line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case(field).then_some(value.trim())
+    })
+}
+
 /// Whether the lines of a request have this token.
 fn is_allowed(request: &str, token: &str) -> bool {
-    let sent = request.lines().skip(1).filter_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        let (scheme, sent) = value.trim().split_once(' ')?;
-        (name.eq_ignore_ascii_case("authorization") && scheme.eq_ignore_ascii_case("bearer")).then_some(sent.trim())
+    let sent = values(request, "authorization").filter_map(|value| {
+        let (scheme, sent) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(sent.trim())
     });
     sent.into_iter().any(|sent| sent.as_bytes().ct_eq(token.as_bytes()).into())
 }
@@ -122,23 +130,29 @@ fn exchange(mut stream: &TcpStream, token: Option<&str>, report: &Report) -> io:
     }
     let request = String::from_utf8_lossy(&request);
     let mut words = request.split_ascii_whitespace();
-    let (status, kind, body) = match (words.next(), words.next()) {
+    let (method, target) = (words.next(), words.next());
+    let path = target.map(|target| target.split('?').next().unwrap_or_default());
+    let is_head = method == Some("HEAD");
+    let method = if is_head { Some("GET") } else { method };
+    let (status, kind, body) = match (method, path) {
         _ if token.is_some_and(|token| !is_allowed(&request, token)) => {
             let status = "401 Unauthorized\r\nWWW-Authenticate: Bearer";
             (status, "text/plain", "statistics need the server's token\n".to_owned())
         }
         (Some("GET"), Some("/metrics")) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ("200 OK", kind, report(Form::Prometheus))
+            let accept: Vec<&str> = values(&request, "accept").collect();
+            let (exposition, page) = (Exposition::preferred(&accept.join(",")), report(Form::Prometheus));
+            let page = if exposition == Exposition::Classic { classic(&page) } else { page };
+            ("200 OK\r\nVary: Accept", exposition.content_type(), page)
         }
         (Some("GET"), Some("/json")) => ("200 OK", "application/json", report(Form::Json)),
         (Some("GET"), _) => ("404 Not Found", "text/plain", "there are /metrics and /json\n".to_owned()),
-        _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_owned()),
+        _ => ("405 Method Not Allowed\r\nAllow: GET, HEAD", "text/plain", "only GET and HEAD\n".to_owned()),
     };
     let length = body.len();
     let head =
         format!("HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-    let reply = [head, body].concat();
+    let reply = if is_head { head } else { [head, body].concat() };
     let mut unsent = reply.as_bytes();
     while !unsent.is_empty() {
         stream.set_write_timeout(Some(left(deadline)?))?;

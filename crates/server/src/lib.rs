@@ -13,6 +13,7 @@ mod denied;
 mod descriptors;
 mod error;
 mod export;
+mod exposition;
 mod gate;
 mod http;
 mod input;

@@ -125,6 +125,11 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
+struct OfBuild {
+    version: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
 struct OfExport {
     export: String,
 }
@@ -179,6 +184,8 @@ impl Collector for Statistics {
             ("requests_waiting", "Requests that wait for memory or for the dirty limit", self.host.waiting),
             ("device_queue", "Operations waiting for a device", self.host.device_queue),
             ("connections", "Clients", self.connections),
+            ("connections_max", "The most clients at a time", self.connections_max),
+            ("uptime_seconds", "Time since the start", self.uptime_seconds),
         ];
         for (name, help, value) in gauges {
             let metric = ConstGauge::new(value as i64);
@@ -191,6 +198,9 @@ impl Collector for Statistics {
             let metric = ConstCounter::new(value);
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
+        let mut family = encoder.encode_descriptor("build_info", "1, for this version", None, MetricType::Gauge)?;
+        let of = OfBuild { version: self.version.clone() };
+        ConstGauge::new(1i64).encode(family.encode_family(&of)?)?;
         let mut gauge = |name, help, value: Value| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for export in &self.exports {
@@ -206,6 +216,12 @@ impl Collector for Statistics {
         })?;
         gauge("failed_bytes", "If so, the bytes whose last write failed", |export| export.disk.failed_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.disk.size)?;
+        gauge("troubled_targets", "Targets that do not do what they are asked", |export| {
+            export.disk.targets.iter().filter(|target| target.trouble.is_some()).count() as u64
+        })?;
+        gauge("staged_bytes", "Bytes that targets have received and not made stable, as far as they tell", |export| {
+            export.disk.targets.iter().map(|target| target.staged_bytes).sum()
+        })?;
         if self.host.content.is_some() {
             let help = "Memory of the disk's encoded blocks; a block that several share counts in equal parts";
             gauge("encoded_bytes", help, |export| export.encoded_bytes)?;
@@ -310,7 +326,7 @@ impl Statistics {
         type Value = fn(&ContentStatistics) -> u64;
         let Some(content) = &self.host.content else { return Ok(()) };
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
-        let metrics: [(&str, &str, MetricType, Value); 17] = [
+        let metrics: [(&str, &str, MetricType, Value); 16] = [
             ("content_bytes", "Memory that encoded blocks may take", gauge, |of| of.bytes),
             ("content_used_bytes", "Of it, in use", gauge, |of| of.used_bytes),
             ("content_saved_bytes", "What the encoded blocks would take in addition as they are", gauge, |of| {
@@ -323,7 +339,6 @@ impl Statistics {
             ("content_orphan_bytes", "Memory of these", gauge, |of| of.orphan_bytes),
             ("content_one_of", "One of so many blocks that leave memory is encoded", gauge, |of| of.one_of),
             ("content_encoded", "Blocks that were encoded", counter, |of| of.encoded),
-            ("content_encode_us", "Processor time for encoding, in microseconds", counter, |of| of.encode_us),
             ("content_rejected", "Blocks that found no room", counter, |of| of.rejected),
             ("content_dropped", "Blocks not encoded, because too many were on their way", counter, |of| of.dropped),
             ("content_replaced", "Encoded blocks that made room for others", counter, |of| of.evictions),
@@ -335,7 +350,9 @@ impl Statistics {
             let encoder = encoder.encode_descriptor(name, help, None, kind)?;
             encode(kind, value(content), encoder)?;
         }
-        Ok(())
+        let help = "Processor time for encoding";
+        let encoder = encoder.encode_descriptor("content_encode_seconds", help, None, counter)?;
+        ConstCounter::new(content.encode_us as f64 / 1e6).encode(encoder)
     }
 
     fn encode_levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

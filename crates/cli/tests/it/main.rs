@@ -27,6 +27,7 @@ mod hardened;
 mod hung;
 mod level_memory;
 mod levels;
+mod metrics;
 #[cfg(feature = "objects")]
 mod objects;
 mod outputs;

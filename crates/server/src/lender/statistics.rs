@@ -156,12 +156,19 @@ impl Collector for LenderStatistics {
         if let Some(LenderFile { bytes, reads, damaged, writes, faults, oldest_read_us, off, .. }) = self.file {
             for (name, help, value) in [
                 ("file_bytes", "Bytes of blocks that the file has places for", bytes),
-                ("file_oldest_read_us", "How long the oldest read of the file takes so far", oldest_read_us),
                 ("file_off", "Whether the file is not used any more, because it failed", off.into()),
             ] {
                 let metric = ConstGauge::new(value as i64);
                 metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
             }
+            let help = "How long the oldest read of the file takes so far";
+            let metric = ConstGauge::new(oldest_read_us as f64 / 1e6);
+            metric.encode(encoder.encode_descriptor(
+                "file_oldest_read_seconds",
+                help,
+                None,
+                metric.metric_type(),
+            )?)?;
             for (name, help, value) in [
                 ("file_reads", "Blocks that were to be read from the file", reads),
                 ("file_damaged", "Of these, those that were not as they were written", damaged),

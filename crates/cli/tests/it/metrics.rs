@@ -1,0 +1,183 @@
+//! Statistics as those read them who made the formats: promtool, Prometheus, and Python's parsers.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nigh_nbd::client::Client;
+use nigh_testkit::tools::installed;
+use serde_json::Value;
+
+use crate::serving::{Folder, Server, until};
+
+const OPEN: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
+
+/// What a server of HTTP replies: the head, and the rest.
+fn ask(address: &str, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+fn get(address: &str, path: &str, fields: &str) -> (String, String) {
+    ask(address, &format!("GET {path} HTTP/1.0\r\n{fields}\r\n"))
+}
+
+/// A server with everything that has statistics, and one client's requests.
+fn serve(folder: &Folder) -> Server {
+    let level = format!("file:{}:4M", folder.text("level"));
+    let more = ["--content", "dedup", "--level", &level, "--metrics", "127.0.0.1:0", "--memory", "8M"];
+    let server = folder.serve(&[&["a b\"\\=memory:16M", "other=memory:1M"][..], &more].concat());
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let mut client = Client::connect(stream, "other", &[]).unwrap();
+    client.write(0, &[1; 4096]).unwrap();
+    client.flush().unwrap();
+    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
+    server
+}
+
+#[test]
+fn metrics_8_requests_have_a_form_a_query_and_perhaps_no_body() {
+    let folder = Folder::new();
+    let server = serve(&folder);
+    let address = server.metrics();
+    for (accept, kind, counter, end) in [
+        ("", "text/plain; version=0.0.4", "# TYPE nigh_hits_total counter", false),
+        ("Accept: */*\r\n", "text/plain; version=0.0.4", "# TYPE nigh_hits_total counter", false),
+        (OPEN, "application/openmetrics-text; version=1.0.0", "# TYPE nigh_hits counter", true),
+    ] {
+        let (head, body) = get(&address, "/metrics?name[]=nigh_hits", accept);
+        assert!(head.starts_with("HTTP/1.0 200") && head.contains(&format!("Content-Type: {kind}")), "{head}");
+        assert!(body.contains(counter) && body.ends_with("# EOF\n") == end, "{body}");
+        assert!(body.contains("nigh_hits_total{export=\"other\"} 1"), "{body}");
+        let named = body.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let parts = |name: &str| name.split('_').any(|part| ["us", "ms", "ns", "microseconds"].contains(&part));
+        assert_eq!(named.filter(|name| parts(name)).collect::<Vec<_>>(), [""; 0]);
+        let (head, body) = ask(&address, &format!("HEAD /metrics HTTP/1.1\r\n{accept}\r\n"));
+        assert!(head.contains(&format!("Content-Type: {kind}")) && head.contains("Content-Length: "), "{head}");
+        assert!(!head.contains("Content-Length: 0\r\n") && body.is_empty(), "{body}");
+    }
+    assert!(get(&address, "/json?pretty", "").1.starts_with('{'));
+    assert!(get(&address, "/metricsx", "").0.contains("404") && get(&address, "/?/metrics", "").0.contains("404"));
+    let (head, _) = ask(&address, "POST /metrics HTTP/1.0\r\n\r\n");
+    assert!(head.contains("405") && head.contains("Allow: GET, HEAD"), "{head}");
+    server.end();
+}
+
+/// What a program says about this input.
+fn filter(program: &str, arguments: &[&str], input: &str) -> (bool, String) {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = process.wait_with_output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn metrics_8_promtool_and_pythons_parsers_accept_the_page() {
+    let test = "metrics_8_promtool_and_pythons_parsers_accept_the_page";
+    let folder = Folder::new();
+    let server = serve(&folder);
+    let (classic, open) = (get(&server.metrics(), "/metrics", "").1, get(&server.metrics(), "/metrics", OPEN).1);
+    server.end();
+    if installed(test, "promtool") {
+        assert_eq!(filter("promtool", &["check", "metrics"], &classic), (true, String::new()), "{classic}");
+    }
+    let parse = |module: &str| {
+        format!(
+            "import sys\nfrom {module} import text_string_to_metric_families as parse\nfamilies = list(parse(sys.stdin.read()))\n\
+             assert all(family.documentation for family in families)\nprint(len(families))\n"
+        )
+    };
+    if !filter("python3", &["-c", "import prometheus_client"], "").0 {
+        println!("skipped: {test}: Python has no prometheus_client");
+        return;
+    }
+    for (module, page) in [("prometheus_client.parser", &classic), ("prometheus_client.openmetrics.parser", &open)] {
+        let (is_parsed, said) = filter("python3", &["-c", &parse(module)], page);
+        assert!(
+            is_parsed && said.trim().parse::<u32>().is_ok_and(|families| families > 50),
+            "{module}: {said}\n{page}"
+        );
+    }
+}
+
+/// Killed when it is dropped.
+struct Prometheus(Child);
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The latency that clients see is the one that Prometheus computes.
+#[test]
+fn metrics_8_prometheus_computes_the_latency_that_clients_see() {
+    const CLIENTS: u64 = 8;
+    const READS: u64 = 100;
+    let test = "metrics_8_prometheus_computes_the_latency_that_clients_see";
+    if !installed(test, "prometheus") {
+        return;
+    }
+    let folder = Folder::new();
+    // Slow enough that the time of a busy machine does not matter.
+    let disk = "disk=delay:60ms,jitter=60ms:memory:64M";
+    let server = folder.serve(&[disk, "--readahead", "none", "--memory", "64M", "--metrics", "127.0.0.1:0"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let config = format!(
+        "global: {{scrape_interval: 500ms}}\nscrape_configs:\n- job_name: nigh\n  static_configs:\n  - targets: ['{}']\n",
+        server.metrics()
+    );
+    let config = folder.image("prometheus.yml", config.as_bytes());
+    let mut command = Command::new("prometheus");
+    command.args([&format!("--config.file={config}"), &format!("--storage.tsdb.path={}", folder.text("tsdb"))]);
+    command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
+    let prometheus = Prometheus(command.spawn().unwrap());
+    let mut latencies: Vec<Duration> = std::thread::scope(|scope| {
+        let read = |client: u64| {
+            let stream = UnixStream::connect(&server.socket).unwrap();
+            let mut connection = Client::connect(stream, "disk", &[]).unwrap();
+            let block = move |at: u64| (client * READS + at) * 8192;
+            scope.spawn(move || {
+                let timed = (0..READS).map(|at| {
+                    let begin = Instant::now();
+                    connection.read(block(at), 4096).unwrap();
+                    begin.elapsed()
+                });
+                timed.collect::<Vec<_>>()
+            })
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(read).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    latencies.sort();
+    let query = |query: &str| -> Option<f64> {
+        TcpStream::connect(&address).ok()?;
+        let escaped = query.replace('{', "%7B").replace('}', "%7D").replace('"', "%22").replace(' ', "%20");
+        let (_, body) = get(&address, &format!("/api/v1/query?query={escaped}"), "");
+        let answer: Value = serde_json::from_str(&body).ok()?;
+        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+    };
+    let all = (CLIENTS * READS) as f64;
+    let what = "Prometheus has all reads";
+    until(what, || query("nigh_latency_seconds_count{kind=\"miss\"}") == Some(all));
+    for share in [0.5, 0.99] {
+        let seen = latencies[(latencies.len() as f64 * share).ceil() as usize - 1].as_secs_f64();
+        let computed =
+            query(&format!("histogram_quantile({share},nigh_latency_seconds_bucket{{kind=\"miss\"}})")).unwrap();
+        println!("quantile {share}: {seen:.4} s seen by clients, {computed:.4} s computed by Prometheus");
+        assert!((computed / seen - 1.0).abs() < 0.1, "quantile {share}: {computed} s, and clients saw {seen} s");
+    }
+    drop(prometheus);
+    server.end();
+}
