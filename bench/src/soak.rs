@@ -110,7 +110,7 @@ impl Rig {
     fn sickness(&self, file: &Path, symptom: Symptom, over: &AtomicBool) -> anyhow::Result<()> {
         let mut control = ControlClient::connect(&self.control)?;
         let (name, target) = ("sick".to_owned(), file.display().to_string());
-        control.ask(&Command::AddExport { name, target, options: ExportOptions::default() })?;
+        control.ask(&Command::AddExport { name, target, options: ExportOptions::default(), take_over: false })?;
         let place = self.place("sick", over);
         std::thread::scope(|scope| {
             scope.spawn(|| WORKING.attack(&place));

@@ -300,9 +300,12 @@ impl Fixture {
             Change::Memory(blocks) => set(Some(u64::from(*blocks) * 4096), None, None),
             Change::Policy(at) => set(None, Some(POLICIES[usize::from(*at) % POLICIES.len()]), None),
             Change::Readahead(on) => set(None, None, Some(if *on { "linux" } else { "none" })),
-            Change::Add => {
-                Command::AddExport { name: name(), target: "memory:1M".into(), options: ExportOptions::default() }
-            }
+            Change::Add => Command::AddExport {
+                name: name(),
+                target: "memory:1M".into(),
+                options: ExportOptions::default(),
+                take_over: false,
+            },
             Change::Remove { discard } => Command::RemoveExport { name: name(), discard: *discard },
             // More than a client of this fuzzer needs in a second.
             Change::Limit { iops } => {

@@ -47,7 +47,7 @@ fn something(folder: &Path, random: &mut Rng) -> Command {
         }
         3 => {
             let options = ExportOptions::default();
-            Command::AddExport { name: "more".into(), target: "memory:16M".into(), options }
+            Command::AddExport { name: "more".into(), target: "memory:16M".into(), options, take_over: false }
         }
         4 => Command::RemoveExport { name: "more".into(), discard: random.bool() },
         5 => Command::Flush { name: None },
