@@ -25,7 +25,6 @@ mod golden;
 mod guard;
 mod hardened;
 mod hung;
-mod level_memory;
 mod levels;
 mod metrics;
 #[cfg(feature = "objects")]
@@ -45,6 +44,7 @@ mod record_ptrace;
 mod recorded;
 mod remote;
 mod remote_level;
+mod resident;
 mod serve;
 mod serving;
 mod sweep;

@@ -1,11 +1,14 @@
-//! The memory that `nigh level` takes from the system, while clients fill it, replace each other's blocks and are silent.
+//! The memory that servers take from the system: `nigh level`, while clients fill it, replace each other's blocks and are silent, and `nigh serve`, while
+//! clients take long replies whose data is copied.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 
 use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Reply, Request, Result, Welcome};
 
 use crate::remote_level::Level;
+use crate::serving::{Folder, Server};
 
 const BLOCK: usize = 4096;
 /// What docs/serve.md names besides `--memory` and the program: for a block, and for a connection.
@@ -87,9 +90,9 @@ impl Client {
     }
 }
 
-/// What of `level` is in memory, in bytes.
-fn resident(level: &Level) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", level.process.id())).unwrap();
+/// What of a process is in memory, in bytes.
+fn resident(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
@@ -98,7 +101,7 @@ fn resident(level: &Level) -> u64 {
 fn churn(mib: u64, file: u64, count: u64, arguments: &[&str]) {
     let memory = format!("{mib}M");
     let level = Level::start_with_memory("tcp:127.0.0.1:0", &[&["--memory", &memory], arguments].concat());
-    let program = resident(&level);
+    let program = resident(level.process.id());
     let mut clients: Vec<Client> = (0..count).map(|number| Client::connect(&level.address, number)).collect();
     let all = (mib.max(file) << 20) / BLOCK as u64;
     let documented = program + (mib << 20) + all * BLOCK_INDEX + count * CONNECTION;
@@ -113,7 +116,7 @@ fn churn(mib: u64, file: u64, count: u64, arguments: &[&str]) {
         for _ in 0..(6 * all as usize / TOGETHER / turns).max(4) {
             clients[number].churn(&mut random, blocks);
         }
-        most = most.max(resident(&level));
+        most = most.max(resident(level.process.id()));
     }
     let share = most as f64 / documented as f64;
     println!("{mib} MiB, {count} clients: {} KiB resident, {share:.3} of the sum", most >> 10);
@@ -145,4 +148,47 @@ fn level_2_memory_with_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("file:{}:224M", folder.path().join("level").display());
     churn(32, 224, 12, &["--level", &file]);
+}
+
+/// A client of `disk` with simple replies, whose data is copied before it is sent.
+fn simple(server: &Server) -> UnixStream {
+    let mut client = UnixStream::connect(&server.socket).unwrap();
+    client.read_exact(&mut [0; 18]).unwrap();
+    client.write_all(&[&[0, 0, 0, 3][..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 4], b"disk"].concat()).unwrap();
+    client.read_exact(&mut [0; 10]).unwrap();
+    client
+}
+
+/// Data of replies is allocated by one thread and freed by another.
+#[test]
+fn level_2_memory_of_a_server_with_simple_replies() {
+    const CLIENTS: u64 = 12;
+    let folder = Folder::new();
+    let disk = format!("disk={}", folder.empty_image("image", 256 << 20));
+    let server = folder.serve(&["--memory", "64M", &disk]);
+    let program = resident(server.process.id());
+    std::thread::scope(|scope| {
+        for seed in 0..CLIENTS {
+            let mut client = simple(&server);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let mut taken = vec![0; 16 + (1 << 20)];
+                for _ in 0..150 {
+                    let lengths: Vec<u32> = (0..random.usize(1..4)).map(|_| random.u32(1..257) << 12).collect();
+                    for &length in &lengths {
+                        let offset = random.u64(..255) << 20;
+                        let head = [&[0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0][..], &[7; 8], &offset.to_be_bytes()].concat();
+                        client.write_all(&[&head[..], &length.to_be_bytes()].concat()).unwrap();
+                    }
+                    lengths.iter().for_each(|&length| client.read_exact(&mut taken[..16 + length as usize]).unwrap());
+                }
+            });
+        }
+    });
+    // Frames on their way, index and state; what an export has for replies, and what is kept for the next ones.
+    let documented = program + (64 << 20) * 1045 / 1000 + (2 + 4 << 20) + CLIENTS * CONNECTION;
+    let after = resident(server.process.id());
+    println!("{} KiB resident, {:.3} of the sum", after >> 10, after as f64 / documented as f64);
+    assert!(after <= documented * 11 / 10, "{} KiB, of {} KiB", after >> 10, documented >> 10);
+    server.end();
 }
