@@ -111,6 +111,8 @@ pub struct LevelFile {
     block_bytes: u64,
     blocks: u64,
     parts: u64,
+    /// Whether what it was before is used.
+    has_image: bool,
 }
 
 /// What a level held when it was shut down.
@@ -183,7 +185,8 @@ impl LevelFile {
             options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
         lock(&file, false).map_err(|_| LevelError::Taken(path.to_owned()))?;
         let length = file.metadata().map_err(failed)?.len();
-        let mut level = LevelFile { path: path.to_owned(), generation: 0, block_bytes, blocks, parts };
+        let mut level =
+            LevelFile { path: path.to_owned(), generation: 0, block_bytes, blocks, parts, has_image: false };
         let mut image = None;
         if length == 0 {
             level.write_header(&file, false, 0, 0).map_err(failed)?;
@@ -200,15 +203,19 @@ impl LevelFile {
             }
         }
         file.set_len(level.index_at().max(length)).map_err(failed)?;
+        level.has_image = image.is_some();
         Ok((level, image))
     }
 
-    /// From now on the index is valid no more, whatever happens. To be called before anything is stored.
+    /// From now on the index is valid no more, whatever happens. To be called before anything is stored. Frees the space of a larger level that the
+    /// file was before.
     pub fn begin(&mut self) -> Result<(), LevelError> {
         let failed = |source| LevelError::Io { path: self.path.clone(), source };
         let file = OpenOptions::new().write(true).open(&self.path).map_err(failed)?;
         self.generation += 1;
-        self.write_header(&file, false, 0, 0).and_then(|()| file.sync_all()).map_err(failed)
+        self.write_header(&file, false, 0, 0).and_then(|()| file.sync_all()).map_err(failed)?;
+        // The image is read later, from behind the places.
+        if self.has_image { Ok(()) } else { file.set_len(self.index_at()).map_err(failed) }
     }
 
     /// How many blocks each of its parts has places for. The first part begins at [`PLACES`], the others follow.
@@ -466,6 +473,29 @@ mod tests {
                 "byte {at} of a level of {size} in {parts}"
             );
         }
+    }
+
+    #[test]
+    fn warm_4_a_level_that_is_made_smaller_frees_its_space_at_once() {
+        const LARGE: u64 = PLACES + (8 << 20);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("level");
+        let open = |bytes: u64| LevelFile::open(&path, bytes, 4096, 4).unwrap();
+        let (mut level, _) = open(LARGE);
+        level.begin().unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&vec![7; 8 << 20], PLACES).unwrap();
+        level.close(&homes(), [(0, blocks(10))].into_iter()).unwrap();
+        let allocated = || {
+            file.sync_all().unwrap();
+            file.metadata().unwrap().blocks() * 512
+        };
+        assert!(allocated() >= 8 << 20);
+        drop(open(BYTES));
+        assert!(open(LARGE).1.is_some(), "a start that fails costs nothing");
+        open(BYTES).0.begin().unwrap();
+        assert_eq!(file.metadata().unwrap().len(), BYTES);
+        assert!(allocated() <= BYTES, "{} bytes", allocated());
     }
 
     #[test]
