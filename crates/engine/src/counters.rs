@@ -109,6 +109,8 @@ LevelCounters: u64 {
     faults,
     /// Times that its device took too long for an operation.
     late,
+    /// Times that it was left out for a volume, because reads took longer there than at the devices of the volume.
+    left_out,
 }
 }
 

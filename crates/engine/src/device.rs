@@ -140,7 +140,8 @@ impl Engine {
         }
         let consecutive = |first: Key, count: usize| first.index()..first.index() + count as u64;
         let (volume, blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
-            Record::Read { first, frames, .. } => {
+            Record::Read { first, frames, since, .. } => {
+                *since = now;
                 let (first, frames) = (*first, frames.clone());
                 let blocks = consecutive(first, frames.len());
                 let (_, bytes) = self.home(first.volume(), blocks.clone());
@@ -251,7 +252,14 @@ impl Engine {
             self.volume(volume).unlockable = true;
         }
         if let Some(level) = record.level() {
+            let since = self.levels[level].since(id);
             self.levels[level].at_device.retain(|&(of, _)| of != id);
+            if let (Record::Fetch(fetch), Some(since), Ok(())) = (&record, since, result) {
+                self.note_level_time(level, fetch.first.volume(), now.saturating_sub(since), now);
+            }
+        }
+        if let (&Record::Read { first, since, .. }, Ok(())) = (&record, result) {
+            self.note_home_time(first.volume(), now.saturating_sub(since), now);
         }
         match record {
             record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
@@ -442,7 +450,8 @@ impl Engine {
         for run in again.chunk_by(|one, other| one.0 + 1 == other.0 && one.2 == other.2) {
             let blocks = run[0].0..run[0].0 + run.len() as u64;
             let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
-            let record = Record::Read { first: Key::new(volume, blocks.start), frames: frames.clone(), alone: true };
+            let record =
+                Record::Read { first: Key::new(volume, blocks.start), frames: frames.clone(), alone: true, since: 0 };
             let operation = self.queue_home(volume, Class::Read, blocks, record, now);
             for frame in frames {
                 self.loads.get_mut(&frame).expect("it goes on").operation = operation;

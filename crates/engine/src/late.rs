@@ -85,6 +85,9 @@ impl Engine {
             self.operations.insert(id, Record::Fetch(fetch));
             return false;
         }
+        if let Some(since) = self.levels[fetch.level].since(id) {
+            self.note_level_time(fetch.level, volume, now.saturating_sub(since), now);
+        }
         self.end_fetch(&fetch);
         let mut moved = Vec::new();
         for (block, &frame) in (fetch.first.index()..).zip(&fetch.frames) {

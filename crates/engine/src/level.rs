@@ -690,6 +690,11 @@ impl LevelState {
         LevelState { level, at_device, late: false, told_late: false, storing: 0, batch, full, attached: true }
     }
 
+    /// The time since which the operation `id` is at the device, in µs.
+    pub(crate) fn since(&self, id: u64) -> Option<u64> {
+        self.at_device.iter().find(|&&(of, _)| of == id).map(|&(_, since)| since)
+    }
+
     /// When the oldest operation at the device will have taken too long, in µs.
     #[inline]
     pub(crate) fn late_at(&self) -> Option<u64> {

@@ -42,6 +42,7 @@ mod unflushed;
 mod unified;
 mod verify;
 mod volume;
+mod worth;
 mod write;
 mod write_back;
 
@@ -61,3 +62,4 @@ pub use request::{
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
 pub use shard::{EXTENT_BYTES, shard_of};
+pub use worth::LeftOut;

@@ -212,9 +212,9 @@ impl Engine {
     /// the block is dropped.
     fn carry(&mut self, key: Key, at: usize, place: u32, to: usize) {
         let entry = self.entry(key);
-        let is_late = self.levels[at].late || self.levels[to].late;
+        let is_taken = [at, to].into_iter().all(|level| self.takes_stores(level, key.volume()));
         let target =
-            if self.has_room_to_store(to) && !is_late { self.levels[to].level.begin_store(entry) } else { None };
+            if self.has_room_to_store(to) && is_taken { self.levels[to].level.begin_store(entry) } else { None };
         let Some(target) = target else {
             self.levels[at].level.discard(place);
             self.levels[to].level.counters.drops += 1;

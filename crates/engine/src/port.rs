@@ -102,7 +102,7 @@ impl Engine {
             return Err(ConfigError::Taken(volume.0));
         }
         let opening = self.next_opening(volume);
-        let state = VolumeState::new(mode, bytes, opening, parts);
+        let state = VolumeState::new(mode, bytes, opening, parts, self.levels.len());
         for part in &state.parts {
             self.port(part.port).users += 1;
         }

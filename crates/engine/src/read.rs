@@ -274,7 +274,7 @@ impl Engine {
                     let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
                     let blocks = run[0].0..run[0].0 + run.len() as u64;
                     let first = Key::new(volume, blocks.start);
-                    let record = Record::Read { first, frames, alone: false };
+                    let record = Record::Read { first, frames, alone: false, since: 0 };
                     let operation = self.queue_home(volume, class, blocks, record, now);
                     for (_, frame) in run {
                         self.loads.get_mut(frame).expect("just begun").operation = operation;

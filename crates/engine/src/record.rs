@@ -22,8 +22,9 @@ pub(crate) enum Reading {
 
 /// An operation that is queued or at its device.
 pub(crate) enum Record {
-    /// Reads into these frames of consecutive blocks; with `alone`, no other operation may join it.
-    Read { first: Key, frames: Vec<u32>, alone: bool },
+    /// Reads into these frames of consecutive blocks; with `alone`, no other operation may join it. `since` is the time at which it was
+    /// passed to its device, in µs.
+    Read { first: Key, frames: Vec<u32>, alone: bool, since: u64 },
     /// Writes consecutive blocks, whose frames are held until the operation has them; with `void`, the device may lose
     /// them although it reports success.
     Write { first: Key, blocks: u64, held: Option<Shared>, void: bool },

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::arena::Shared;
 use crate::counters::LevelCounters;
 use crate::engine::Engine;
@@ -13,11 +15,16 @@ use crate::queue::{Class, Waiting};
 use crate::record::{Carry, Fetch, Reading, Record, Store};
 use crate::request::{Fault, Port, Volume};
 use crate::slots::Key;
+use crate::volume::VolumeState;
+use crate::worth::LeftOut;
 
 /// The most levels of an engine.
 const LEVELS: usize = 2;
 /// The most places of a level that one call looks at while a long range is removed from it.
 const SWEEP: u32 = 1024;
+
+/// The most levels that were left out, or used again, and that the host does not know of; the latest ones.
+const REPORTS: usize = 64;
 
 /// A block to be loaded, its frame, and the level and place to load it from, if any.
 type Placed = (u64, u32, Option<(usize, u32)>);
@@ -276,7 +283,7 @@ impl Engine {
             },
         };
         for at in levels {
-            let has_room = self.has_room_to_store(at) && !self.levels[at].late;
+            let has_room = self.has_room_to_store(at) && self.takes_stores(at, key.volume());
             let LevelState { level, storing, batch, .. } = &mut self.levels[at];
             if level.is_storing(entry) || level.off && !self.unified {
                 continue;
@@ -395,11 +402,55 @@ impl Engine {
         }
     }
 
-    /// The place of `block` of `volume` in the highest level, from number `from` on, that holds it and answers.
-    fn locate(&self, volume: Volume, block: u64, from: usize) -> Option<(usize, u32)> {
+    /// The place of `block` of `volume` in the highest of `levels` that holds it.
+    fn locate(&self, volume: Volume, block: u64, levels: &[usize]) -> Option<(usize, u32)> {
         let entry = self.entry(Key::new(volume, block));
-        let mut levels = (from..self.levels.len()).filter(|&at| !self.levels[at].late);
-        levels.find_map(|at| Some((at, self.levels[at].level.find(entry)?)))
+        levels.iter().find_map(|&at| Some((at, self.levels[at].level.find(entry)?)))
+    }
+
+    /// The levels from number `from` on that answer, and from which reads of `volume` do not take too long.
+    fn asked(&mut self, volume: Volume, from: usize, now: u64) -> SmallVec<[usize; LEVELS]> {
+        let asked = (from..self.levels.len()).filter(|&at| !self.levels[at].late);
+        let asked: SmallVec<[usize; LEVELS]> = asked.collect();
+        let worths = &mut self.volume(volume).worths;
+        asked.into_iter().filter(|&at| worths[at].takes_read(now)).collect()
+    }
+
+    /// Whether blocks of `volume` are stored in `level`: it answers, and is not left out.
+    pub(crate) fn takes_stores(&self, level: usize, volume: Volume) -> bool {
+        let state = self.volumes[volume.0 as usize].as_ref();
+        !self.levels[level].late && state.is_some_and(|state| state.worths[level].takes_stores())
+    }
+
+    /// A read of `volume` from `level` took so long.
+    pub(crate) fn note_level_time(&mut self, level: usize, volume: Volume, us: u64, now: u64) {
+        self.volume(volume).worths[level].note(us);
+        self.judge_level(level, volume, now);
+    }
+
+    /// A read from a device of `volume` took so long.
+    pub(crate) fn note_home_time(&mut self, volume: Volume, us: u64, now: u64) {
+        if self.levels.is_empty() {
+            return;
+        }
+        self.volume(volume).times.note(us);
+        (0..self.levels.len()).for_each(|level| self.judge_level(level, volume, now));
+    }
+
+    fn judge_level(&mut self, level: usize, volume: Volume, now: u64) {
+        let VolumeState { worths, times, .. } = self.volume(volume);
+        if let Some((for_us, level_us, home_us)) = worths[level].judge(times, now) {
+            self.levels[level].level.counters.left_out += u64::from(for_us > 0);
+            if self.left_out.len() == REPORTS {
+                self.left_out.pop_front();
+            }
+            self.left_out.push_back(LeftOut { level, volume, for_us, level_us, home_us });
+        }
+    }
+
+    /// The next level that is left out for a volume because reads take too long there, or that is used again.
+    pub fn next_left_out(&mut self) -> Option<LeftOut> {
+        self.left_out.pop_front()
     }
 
     /// Queues the operations that load `blocks`, which are in ascending order with their frames: from the levels from
@@ -409,7 +460,8 @@ impl Engine {
             return self.queue_home_loads(volume, blocks, class, now);
         }
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        let placed = blocks.iter().map(|&(block, frame)| (block, frame, self.locate(volume, block, from)));
+        let levels = self.asked(volume, from, now);
+        let placed = blocks.iter().map(|&(block, frame)| (block, frame, self.locate(volume, block, &levels)));
         let placed: Vec<Placed> = placed.collect();
         let goes_on = |one: &Placed, next: &Placed| {
             let expected = one.2.map(|(level, place)| (level, place + 1));

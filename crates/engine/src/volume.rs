@@ -10,6 +10,7 @@ use crate::dirty::Dirty;
 use crate::fair::Recent;
 use crate::request::{Fault, Port, WriteMode};
 use crate::unflushed::Unflushed;
+use crate::worth::{Times, Worth};
 
 /// A range of blocks that a discard or zeroes locks, or is going to lock.
 pub(crate) struct Lock {
@@ -157,10 +158,19 @@ pub(crate) struct VolumeState {
     pub(crate) pause: u64,
     pub(crate) closing: Option<Closing>,
     pub(crate) listed: Listed,
+    /// How long reads take at its devices, and what it knows of each level.
+    pub(crate) times: Times,
+    pub(crate) worths: Vec<Worth>,
 }
 
 impl VolumeState {
-    pub(crate) fn new(mode: WriteMode, bytes: u64, opening: u32, parts: SmallVec<[Part; 1]>) -> VolumeState {
+    pub(crate) fn new(
+        mode: WriteMode,
+        bytes: u64,
+        opening: u32,
+        parts: SmallVec<[Part; 1]>,
+        levels: usize,
+    ) -> VolumeState {
         let mut targets: SmallVec<[Target; 1]> = SmallVec::new();
         for part in &parts {
             if targets.iter().all(|target| target.port != part.port) {
@@ -203,6 +213,8 @@ impl VolumeState {
             pause: 0,
             closing: None,
             listed: Listed::No,
+            times: Times::default(),
+            worths: (0..levels).map(|_| Worth::new()).collect(),
         }
     }
 

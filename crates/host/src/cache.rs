@@ -220,6 +220,7 @@ impl Cache {
             work.reports.push(Report { shard, volume, failing, failed });
         }
         work.late.extend(std::iter::from_fn(|| engine.next_late()));
+        work.left_out.extend(std::iter::from_fn(|| engine.next_left_out()));
         while let Some(damage) = engine.next_damage() {
             work.damages.push(damage);
         }
@@ -351,6 +352,7 @@ impl Cache {
     fn do_work(&self, work: &mut Work, own: Option<&dyn Outlet>) {
         work.reports.drain(..).for_each(|report| self.report(report));
         work.late.drain(..).for_each(|(level, late)| self.note_late(level, late));
+        work.left_out.drain(..).for_each(|left_out| self.note_left_out(left_out));
         while let Some(damage) = work.damages.pop() {
             self.note_damage(damage, work);
         }

@@ -1,5 +1,6 @@
 //! A level: a file below the memory, or on other hosts, opened before the disks.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -41,6 +42,8 @@ pub(crate) struct Level {
     pub(crate) off: AtomicBool,
     /// The shards for which its device takes too long.
     pub(crate) late: AtomicU32,
+    /// The disks for which a shard leaves it out, as far as that was logged, and for how long, in µs.
+    left_out: Mutex<BTreeMap<String, u64>>,
     /// Of a level on another host.
     pub(crate) link: Option<Arc<LevelLink>>,
     /// Operations that its device failed.
@@ -107,6 +110,9 @@ pub struct LevelStatistics {
     /// Times that its device took too long for an operation, so that blocks were loaded from below, added up over the shards.
     #[serde(default)]
     pub late: u64,
+    /// Times that it was left out for a while, because reads took longer there than from the disk, added up over the shards and disks.
+    #[serde(default)]
+    pub left_out: u64,
     /// Blocks that the server of a level on another host no longer had; also counted in `mismatches`.
     #[serde(default)]
     pub missed: u64,
@@ -200,6 +206,16 @@ impl Level {
         }
     }
 
+    /// A shard leaves it out for `disk`, for so long, or uses it again (0). Returns whether to log that: once for all shards.
+    pub(crate) fn note_left_out(&self, disk: &str, for_us: u64) -> bool {
+        let mut told = lock(&self.left_out);
+        if for_us == 0 {
+            return told.remove(disk).is_some();
+        }
+        let before = told.insert(disk.to_owned(), for_us).unwrap_or(0);
+        before < for_us
+    }
+
     pub(crate) fn is_off(&self) -> bool {
         let is_cut_off = self.link.as_ref().is_some_and(|link| link.is_off.load(Ordering::Acquire));
         is_cut_off || self.off.load(Ordering::Acquire)
@@ -247,6 +263,7 @@ pub(crate) fn open(
             warm_blocks: AtomicU64::new(0),
             off: AtomicBool::new(false),
             late: AtomicU32::new(0),
+            left_out: Mutex::default(),
             link: None,
             faults: Faults::default(),
             mismatches: AtomicU64::new(0),
@@ -304,6 +321,7 @@ pub(crate) fn open_remote(
         warm_blocks: AtomicU64::new(0),
         off: AtomicBool::new(false),
         late: AtomicU32::new(0),
+        left_out: Mutex::default(),
         link: Some(link),
         faults: Faults::default(),
         mismatches: AtomicU64::new(0),

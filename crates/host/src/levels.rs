@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nigh_backend::{Home, Image, LevelNews, PLACES, ServerShare, Stamp};
-use nigh_engine::{Fault, LevelConfig, LevelCounters, Port, Stored, Volume};
+use nigh_engine::{Fault, LeftOut, LevelConfig, LevelCounters, Port, Stored, Volume};
 
 use crate::cache::Cache;
 use crate::common::Common;
@@ -88,6 +88,24 @@ impl Cache {
         }
     }
 
+    /// A shard leaves a level out for a disk, or uses it again.
+    pub(crate) fn note_left_out(&self, left_out: LeftOut) {
+        let LeftOut { level, volume, for_us, level_us, home_us } = left_out;
+        let Some(level) = self.levels.iter().find(|of| of.number() == level) else { return };
+        let disk = self.disks.numbered(volume);
+        let disk = disk.as_ref().map_or_else(String::new, |disk| disk.name().to_owned());
+        if !level.note_left_out(&disk, for_us) {
+            return;
+        }
+        let (path, level_ms, disk_ms) = (level.path().display(), level_us as f64 / 1e3, home_us as f64 / 1e3);
+        if for_us > 0 {
+            let seconds = for_us / 1_000_000;
+            tracing::warn!(level = %path, disk, level_ms, disk_ms, "reads take longer from the level than from the disk: it is left out for {seconds} s, and then tried again");
+        } else {
+            tracing::info!(level = %path, disk, level_ms, disk_ms, "reads from the level are fast again: it is used");
+        }
+    }
+
     /// The present state of the levels, without poisoned shards.
     pub(crate) fn level_statistics(&self) -> Vec<LevelStatistics> {
         let statistics = |level: &Level| {
@@ -106,6 +124,7 @@ impl Cache {
                 written_bytes,
                 faults,
                 late,
+                left_out,
             } = sum;
             LevelStatistics {
                 path: level.name(),
@@ -127,6 +146,7 @@ impl Cache {
                 written_bytes,
                 faults,
                 late,
+                left_out,
                 missed: level.link.as_ref().map_or(0, |link| link.missed.load(Ordering::Relaxed)),
                 lost: level.link.as_ref().map_or(0, |link| link.lost.load(Ordering::Relaxed)),
                 off: level.is_off(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use nigh_engine::{Damage, Fault, Operation, Outcome, Shared, Volume};
+use nigh_engine::{Damage, Fault, LeftOut, Operation, Outcome, Shared, Volume};
 
 /// The most ranges of a disk that are named because they cannot be written.
 pub(crate) const RANGES_NAMED: usize = 8;
@@ -42,6 +42,8 @@ pub struct Work {
     pub(crate) reports: Vec<Report>,
     /// The numbers of levels that are too slow for a shard, or are no longer.
     pub(crate) late: Vec<(usize, bool)>,
+    /// Levels that a shard leaves out for a volume, or uses again.
+    pub(crate) left_out: Vec<LeftOut>,
     pub(crate) damages: Vec<Damage>,
 }
 
@@ -88,6 +90,7 @@ impl Work {
             && self.outlets.is_empty()
             && self.reports.is_empty()
             && self.late.is_empty()
+            && self.left_out.is_empty()
             && self.damages.is_empty()
     }
 }

@@ -47,6 +47,7 @@ mod remote_level;
 mod resident;
 mod serve;
 mod serving;
+mod slow_level;
 mod sweep;
 mod tables;
 mod throttle;

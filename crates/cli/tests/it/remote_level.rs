@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::serving::pki::Pki;
 use crate::serving::{Folder, Server, address as address_in, until, until_listening};
 
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 /// Blocks of the disk: more than memory holds.
-const BLOCKS: u64 = 2048;
+pub(crate) const BLOCKS: u64 = 2048;
 
 pub(crate) struct Level {
     pub(crate) process: Child,
@@ -27,7 +27,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    fn start(address: &str) -> Level {
+    pub(crate) fn start(address: &str) -> Level {
         Level::start_with(address, &[])
     }
 
@@ -80,14 +80,15 @@ fn serve(folder: &Folder, level: &str) -> Server {
     serve_by("lirs", folder, level)
 }
 
+/// The disk is slower than the level, also on a busy machine: the level is not left out.
 fn serve_by(policy: &str, folder: &Folder, level: &str) -> Server {
     let level = format!("{level}:16M");
-    let disk = format!("disk={}", folder.text("image"));
+    let disk = format!("disk=delay:2ms:{}", folder.text("image"));
     let control = folder.text("control");
     folder.serve(&["--memory", "1M", "--policy", policy, "--level", &level, "--control", &control, &disk])
 }
 
-fn connect(server: &Server) -> Client<UnixStream> {
+pub(crate) fn connect(server: &Server) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), "disk", &[]).unwrap()
 }
 
@@ -95,19 +96,19 @@ fn level_status(folder: &Folder) -> Value {
     folder.status()["levels"][0].clone()
 }
 
-fn count(folder: &Folder, name: &str) -> u64 {
+pub(crate) fn count(folder: &Folder, name: &str) -> u64 {
     level_status(folder)[name].as_u64().unwrap()
 }
 
 /// The contents of `block` in its state number `version`.
-fn contents(block: u64, version: u64) -> Vec<u8> {
+pub(crate) fn contents(block: u64, version: u64) -> Vec<u8> {
     let mut bytes = vec![(block ^ version) as u8; BLOCK as usize];
     bytes[..8].copy_from_slice(&block.to_le_bytes());
     bytes[8..16].copy_from_slice(&version.to_le_bytes());
     bytes
 }
 
-fn image(folder: &Folder) {
+pub(crate) fn image(folder: &Folder) {
     let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| contents(block, 0)).collect();
     std::fs::write(folder.path("image"), bytes).unwrap();
 }
@@ -195,34 +196,39 @@ fn fail_the_level(policy: &str) {
     });
 }
 
-/// A network between a server and its level that can be cut. What was sent meanwhile arrives afterwards.
-struct Wire {
-    address: String,
+/// A network between a server and its level that can be cut, or slow. What was sent meanwhile arrives afterwards.
+pub(crate) struct Wire {
+    pub(crate) address: String,
     is_cut: Arc<AtomicBool>,
+    /// For what is sent at a time, in ms.
+    pub(crate) delay_ms: Arc<AtomicU64>,
 }
 
 impl Wire {
-    fn to(level: &Level) -> Wire {
+    pub(crate) fn to(level: &Level) -> Wire {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("tcp:{}", listener.local_addr().unwrap());
         let is_cut = Arc::new(AtomicBool::new(false));
-        let (cut, level) = (is_cut.clone(), level.address.strip_prefix("tcp:").unwrap().to_owned());
+        let delay_ms = Arc::new(AtomicU64::new(0));
+        let (cut, delay, level) =
+            (is_cut.clone(), delay_ms.clone(), level.address.strip_prefix("tcp:").unwrap().to_owned());
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 let Ok(other) = TcpStream::connect(&level) else { return };
                 let back = (other.try_clone().unwrap(), socket.try_clone().unwrap());
                 for (from, to) in [(socket, other), back] {
-                    let cut = cut.clone();
-                    std::thread::spawn(move || Wire::carry(from, to, &cut));
+                    let (cut, delay) = (cut.clone(), delay.clone());
+                    std::thread::spawn(move || Wire::carry(from, to, &cut, &delay));
                 }
             }
         });
-        Wire { address, is_cut }
+        Wire { address, is_cut, delay_ms }
     }
 
-    fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+    fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool, delay_ms: &AtomicU64) {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(count) = from.read(&mut buffer) {
+            std::thread::sleep(Duration::from_millis(delay_ms.load(Ordering::SeqCst)));
             while is_cut.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -794,7 +800,8 @@ fn several_servers_share_a_level() {
     let levels = [start(), start(), start()];
     let config = |sizes: &[(usize, &str)]| {
         let list: Vec<String> = sizes.iter().map(|(at, size)| format!("\"{}:{size}\"", levels[*at].address)).collect();
-        let (image, control) = (folder.text("image"), folder.text("control"));
+        // Slower than the level: see `serve_by`.
+        let (image, control) = (format!("delay:10ms:{}", folder.text("image")), folder.text("control"));
         let text = format!(
             "policy = \"ulc\"\ncontrol = {control:?}\nlevel = [{}]\n\n[[export]]\nname = \"disk\"\ntarget = {image:?}\n",
             list.join(", ")

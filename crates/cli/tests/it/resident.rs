@@ -140,7 +140,7 @@ fn level_2_memory_of_twelve_clients() {
 
 #[test]
 fn level_2_memory_of_many_clients() {
-    churn(192, 0, 64, &[]);
+    churn(64, 0, 64, &[]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Levels and regions, step by step.
 
 use nigh_engine::{
-    Action, Engine, Fault, LevelConfig, Op, Operation, Outcome, Port, PortConfig, Region, Request, Submitted, Volume,
-    WriteMode,
+    Action, Engine, Fault, LeftOut, LevelConfig, Op, Operation, Outcome, Port, PortConfig, Region, Request, Submitted,
+    Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 
@@ -227,4 +227,65 @@ fn levels_18_one_that_hangs_makes_nobody_wait() {
     assert_eq!(engine.level_counters(0).expect("a level").0.late, 1);
     engine.open(Volume(0), WriteMode::Back, &[Region::whole(HOME, SIZE)]).expect("it was closed");
     load(&mut engine, 0, 4);
+}
+
+/// Reads one block after the other of those that the level has. Returns how many of them went there, and what is reported.
+fn read_slowly(engine: &mut Engine, now: &mut u64, count: u64, level_us: u64, home_us: u64) -> (u64, Vec<LeftOut>) {
+    let mut there = 0;
+    for at in 0..count {
+        // 16 blocks in turn, in memory for 4.
+        if engine.submit(*now, request(Op::Read, at % 16, 1)).expect("taken").reply.is_some() {
+            continue;
+        }
+        let mut left = operations_at(engine, *now);
+        while !left.is_empty() {
+            for operation in left {
+                let is_read = matches!(operation.action, Action::Read(_));
+                there += u64::from(is_read && operation.port == LEVEL);
+                *now += if !is_read {
+                    0
+                } else if operation.port == LEVEL {
+                    level_us
+                } else {
+                    home_us
+                };
+                engine.complete(*now, operation, Ok(()));
+            }
+            left = operations_at(engine, *now);
+        }
+        assert!(matches!(engine.next_reply().expect("data").outcome, Outcome::Data(_)));
+        engine.check();
+    }
+    (there, std::iter::from_fn(|| engine.next_left_out()).collect())
+}
+
+#[test]
+fn slow_7_a_level_that_takes_longer_than_the_disk_is_left_out() {
+    let mut config = config(4, "lru");
+    config.storing = 8;
+    let mut engine = Engine::new(config).expect("a possible set-up");
+    for port in [HOME, LEVEL] {
+        engine.attach(port, PortConfig::default()).expect("not open yet");
+    }
+    let config = LevelConfig { patience_us: LevelConfig::PATIENCE_US, ..level(LEVEL, 16, 2) };
+    engine.add_level(config).expect("a possible level");
+    engine.open(Volume(0), WriteMode::Back, &[Region::whole(HOME, SIZE)]).expect("not open yet");
+    let mut now = 0;
+    // A disk of 300 us, and a level of 100.
+    assert_eq!(read_slowly(&mut engine, &mut now, 16, 100, 300), (0, vec![]));
+    assert_eq!(read_slowly(&mut engine, &mut now, 96, 100, 300), (96, vec![]));
+    // The level has trouble.
+    let (there, reports) = read_slowly(&mut engine, &mut now, 2000, 50_000, 300);
+    assert!(there < 100, "{there} reads from a slow level");
+    let left_out = LeftOut { level: 0, volume: Volume(0), for_us: 10_000_000, level_us: 50_000, home_us: 300 };
+    assert_eq!(reports, [left_out]);
+    assert_eq!(engine.level_counters(0).expect("a level").0.left_out, 1);
+    assert_eq!(engine.level_blocks(0), Some(16), "what it has stays");
+    // It is tried by a few reads, and then for the rest.
+    now += 10_000_000;
+    let (there, reports) = read_slowly(&mut engine, &mut now, 1000, 50_000, 300);
+    assert_eq!((there, reports.len(), reports[0].for_us), (8, 1, 20_000_000));
+    now += 20_000_000;
+    let (there, reports) = read_slowly(&mut engine, &mut now, 1000, 100, 300);
+    assert_eq!((there > 900, reports), (true, vec![LeftOut { for_us: 0, level_us: 100, ..left_out }]));
 }

@@ -1,0 +1,230 @@
+//! Whether reads of a volume go to a level, by how long they take there and at the volume's own devices.
+//!
+//! 1. The level is used, and compared with what earlier reads took at home.
+//! 2. If it takes much longer, it is doubted: one of [`ONE_OF`] reads goes home, until home was measured anew.
+//! 3. If the level still takes longer, it is left out for a while: no read and no store of the volume goes there.
+//! 4. Then it is tried: stores go there, and one of `ONE_OF` reads. It is used again, or left out for twice as long.
+
+use crate::request::Volume;
+
+/// Operations whose times are remembered.
+const TIMES: usize = 32;
+/// So many are enough for a comparison at home, or if they took `LONG_US` together.
+const FEW: u64 = 8;
+const LONG_US: u64 = 1_000_000;
+/// A level that is doubted or tried: one of so many reads goes elsewhere.
+const ONE_OF: u32 = 8;
+/// A level is left out if its reads take more than this many times as long as those at home, and `MARGIN_US`. It is used again from three quarters of
+/// that on.
+const TIMES_HOME: u64 = 3;
+const MARGIN_US: u64 = 1_000;
+/// How long a level is left out for the first time, and at most.
+const FIRST_PAUSE_US: u64 = 10_000_000;
+const MOST_PAUSE_US: u64 = 320_000_000;
+
+/// The times that the last operations took at a device, in µs.
+#[derive(Default)]
+pub(crate) struct Times {
+    last: [u32; TIMES],
+    count: u64,
+}
+
+impl Times {
+    pub(crate) fn note(&mut self, us: u64) {
+        self.last[self.count as usize % TIMES] = u32::try_from(us).unwrap_or(u32::MAX);
+        self.count += 1;
+    }
+
+    fn known(&self) -> &[u32] {
+        &self.last[..TIMES.min(self.count as usize)]
+    }
+
+    fn median(&self) -> Option<u64> {
+        let mut sorted = [u32::MAX; TIMES];
+        let known = self.known();
+        let sorted = &mut sorted[..known.len()];
+        sorted.copy_from_slice(known);
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).map(|&us| us.into())
+    }
+
+    /// Whether there are enough to doubt a device.
+    fn tells(&self) -> bool {
+        let sum = || self.known().iter().map(|&us| u64::from(us)).sum::<u64>();
+        self.count >= TIMES as u64 || self.count >= FEW && sum() >= LONG_US
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Used,
+    Doubted,
+    Out { until: u64 },
+    Tried,
+}
+
+/// A level is left out for a volume, or used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The level.
+    pub level: usize,
+    /// The volume.
+    pub volume: Volume,
+    /// For how long, in µs; 0 if it is used again.
+    pub for_us: u64,
+    /// The median of what reads take from the level, in µs.
+    pub level_us: u64,
+    /// The median of what reads take from the devices of the volume, in µs.
+    pub home_us: u64,
+}
+
+/// What a volume knows of a level.
+pub(crate) struct Worth {
+    state: State,
+    times: Times,
+    /// Reads since the level is doubted or tried.
+    reads: u32,
+    pause_us: u64,
+    /// When it was used again last.
+    used_at: u64,
+}
+
+impl Worth {
+    pub(crate) fn new() -> Worth {
+        let (state, times) = (State::Used, Times::default());
+        Worth { state, times, reads: 0, pause_us: FIRST_PAUSE_US, used_at: 0 }
+    }
+
+    /// Whether the next read goes to the level.
+    pub(crate) fn takes_read(&mut self, now: u64) -> bool {
+        if let State::Out { until } = self.state
+            && now >= until
+        {
+            (self.state, self.times, self.reads) = (State::Tried, Times::default(), 0);
+        }
+        self.reads = self.reads.wrapping_add(1);
+        match self.state {
+            State::Used => true,
+            State::Doubted => !self.reads.is_multiple_of(ONE_OF),
+            State::Out { .. } => false,
+            State::Tried => self.reads.is_multiple_of(ONE_OF),
+        }
+    }
+
+    /// Whether blocks are stored in the level.
+    pub(crate) fn takes_stores(&self) -> bool {
+        !matches!(self.state, State::Out { .. })
+    }
+
+    /// A read from the level took so long.
+    pub(crate) fn note(&mut self, us: u64) {
+        self.times.note(us);
+    }
+
+    /// Looks at what was measured. `home` are the times at the devices of the volume. Returns whether the level is left out from now
+    /// on, or used again: for how long it is left out, and the times of both.
+    pub(crate) fn judge(&mut self, home: &mut Times, now: u64) -> Option<(u64, u64, u64)> {
+        let level_us = self.times.median()?;
+        let most_us = |home_us: u64| TIMES_HOME * home_us + MARGIN_US;
+        let is_slower = |home_us: u64| level_us > most_us(home_us);
+        match self.state {
+            State::Used => {
+                if self.times.tells() && is_slower(home.median().unwrap_or(0)) {
+                    (self.state, *home, self.reads) = (State::Doubted, Times::default(), 0);
+                }
+                None
+            }
+            State::Doubted if home.count >= FEW => {
+                let home_us = home.median()?;
+                if !is_slower(home_us) {
+                    self.state = State::Used;
+                    return None;
+                }
+                if now.saturating_sub(self.used_at) > MOST_PAUSE_US {
+                    self.pause_us = FIRST_PAUSE_US;
+                }
+                self.leave_out(level_us, home_us, now)
+            }
+            State::Tried if self.times.count >= FEW => {
+                let home_us = home.median()?;
+                self.pause_us = (2 * self.pause_us).min(MOST_PAUSE_US);
+                if 4 * level_us > 3 * most_us(home_us) {
+                    return self.leave_out(level_us, home_us, now);
+                }
+                (self.state, self.used_at) = (State::Used, now);
+                Some((0, level_us, home_us))
+            }
+            State::Doubted | State::Tried | State::Out { .. } => None,
+        }
+    }
+
+    fn leave_out(&mut self, level_us: u64, home_us: u64, now: u64) -> Option<(u64, u64, u64)> {
+        self.state = State::Out { until: now + self.pause_us };
+        Some((self.pause_us, level_us, home_us))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads, one after the other, of blocks that the level has. Returns those that went there, and what was judged.
+    fn reads(
+        worth: &mut Worth,
+        home: &mut Times,
+        now: &mut u64,
+        count: u32,
+        level_us: u64,
+        home_us: u64,
+    ) -> (u32, Vec<u64>) {
+        let (mut there, mut judged) = (0, Vec::new());
+        for _ in 0..count {
+            let us = if worth.takes_read(*now) {
+                there += 1;
+                worth.note(level_us);
+                level_us
+            } else {
+                home.note(home_us);
+                home_us
+            };
+            *now += us;
+            judged.extend(worth.judge(home, *now).map(|(for_us, ..)| for_us));
+        }
+        (there, judged)
+    }
+
+    #[test]
+    fn slow_7_levels_are_left_out_and_tried() {
+        let (mut worth, mut home, mut now) = (Worth::new(), Times::default(), 0);
+        (0..32).for_each(|_| home.note(400));
+        assert_eq!(reads(&mut worth, &mut home, &mut now, 100, 2100, 400), (100, vec![]), "not by much");
+        // 32 of them, and then 56 until 8 went home.
+        let (there, judged) = reads(&mut worth, &mut home, &mut now, 120, 50_000, 400);
+        assert_eq!(judged, [FIRST_PAUSE_US]);
+        assert!((50..100).contains(&there), "{there}");
+        assert_eq!(reads(&mut worth, &mut home, &mut now, 1000, 50_000, 400), (0, vec![]));
+        assert!(!worth.takes_stores());
+        now += FIRST_PAUSE_US;
+        assert_eq!(reads(&mut worth, &mut home, &mut now, 1, 50_000, 400), (0, vec![]));
+        assert!(worth.takes_stores());
+        assert_eq!(reads(&mut worth, &mut home, &mut now, 1000, 50_000, 400), (8, vec![2 * FIRST_PAUSE_US]));
+        now += 2 * FIRST_PAUSE_US;
+        let (there, judged) = reads(&mut worth, &mut home, &mut now, 1000, 300, 400);
+        assert_eq!((there, judged), (1000 - 56, vec![0]), "as soon as 8 were fast");
+    }
+
+    #[test]
+    fn slow_7_a_disk_that_became_slow_is_measured_anew() {
+        let (mut worth, mut home, mut now) = (Worth::new(), Times::default(), 0);
+        (0..32).for_each(|_| home.note(400));
+        let (there, judged) = reads(&mut worth, &mut home, &mut now, 500, 12_000, 4_000);
+        assert_eq!((there, judged), (500 - 8, vec![]));
+    }
+
+    #[test]
+    fn slow_7_few_reads_that_take_long_are_enough() {
+        let (mut worth, mut home, mut now) = (Worth::new(), Times::default(), 0);
+        let (there, judged) = reads(&mut worth, &mut home, &mut now, 200, 2_000_000, 100);
+        assert_eq!((there, judged), (8 + 56, vec![FIRST_PAUSE_US]));
+    }
+}
