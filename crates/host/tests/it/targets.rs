@@ -247,8 +247,8 @@ fn what_cannot_be_a_disk_is_one_line() {
     };
     let (free, odd, empty) = (file("free", BLOCK), file("odd", 5000), file("empty", 0));
     let taken = place.path(1).to_str().unwrap().to_owned();
-    assert!(refused("memory:4K", &[&taken]).contains("a file that is written is one target"));
-    assert!(refused(&free, &[&free]).contains("a file that is written is one target"));
+    assert!(refused("memory:4K", &[&taken]).contains("are both"));
+    assert!(refused(&free, &[&free]).contains("two targets of disk"));
     let said = refused("memory:4K", &[&odd, "memory:4K"]);
     assert!(
         said.contains(&format!(
