@@ -83,8 +83,10 @@ fn rest(status: &Status, pf_high: f64) -> String {
         return "not measured yet".to_owned();
     }
     let busy = scopes.iter().flat_map(|scope| &scope.busiest).filter(|seen| seen.faults_per_s > pf_high);
+    let swaps = status.rates.from_swap.is_some_and(|pages| pages > pf_high);
     match busy.map(|seen| &*seen.group).collect::<Vec<_>>()[..] {
-        [] => "no group lost pages that it needs: these are read for the first time, or by programs outside of groups that compete".to_owned(),
+        [] if swaps => "they are of programs in no group that competes, or in one made in the last ten seconds".to_owned(),
+        [] => "no group lost pages that it needs: these are read for the first time, or by programs in no group that competes".to_owned(),
         [one] => format!("only {one} lost pages that it needs, and a group cannot be protected from itself"),
         [..] => "no two groups of one limit thrash, and a group cannot be protected from itself".to_owned(),
     }
@@ -118,4 +120,66 @@ fn scope_seen(text: &mut String, scope: &ScopeStatus, refusal: Option<&str>) {
 /// A scope as people know it.
 fn name(scope: &ScopeStatus) -> String {
     if scope.scope.is_empty() { "the machine".to_owned() } else { format!("/{}", scope.scope) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nigh_guard::{Counts, GroupStatus, Rates, Version};
+
+    fn status(major: f64, from_swap: f64, faulting: &[&str]) -> Status {
+        let busiest = faulting.iter().map(|group| GroupStatus {
+            group: (*group).to_owned(),
+            faults_per_s: 900.0,
+            resident: 0,
+            swapped: 0,
+        });
+        let scope = ScopeStatus {
+            scope: "box".into(),
+            limit: 256 << 20,
+            groups: 2,
+            state: State::Normal,
+            faulting: Vec::new(),
+            utilization: Some(0.1),
+            io_full: Some(0.0),
+            busiest: busiest.collect(),
+            protected: None,
+            mechanism: None,
+            protected_s: None,
+            fading: None,
+            frozen: false,
+        };
+        Status {
+            profile: "default",
+            controller: Version::V2,
+            dry_run: true,
+            rates: Rates { major: Some(major), from_swap: Some(from_swap) },
+            refusal: None,
+            scopes: vec![scope],
+            counts: Counts::default(),
+        }
+    }
+
+    #[test]
+    fn savings_11_many_faults_at_rest_are_explained() {
+        let told = |major, from_swap, faulting: &[&str]| rest(&status(major, from_swap, faulting), 10.0);
+        assert_eq!(told(9.0, 0.0, &[]), "nothing thrashes");
+        assert!(
+            told(9170.0, 0.0, &[]).starts_with("no group lost pages that it needs: these are read for the first time")
+        );
+        assert!(told(9170.0, 9000.0, &[]).starts_with("they are of programs in no group that competes"));
+        assert!(told(9170.0, 9000.0, &["box/gz"]).starts_with("only box/gz lost pages that it needs"));
+        let unmeasured = Status {
+            scopes: status(0.0, 0.0, &[])
+                .scopes
+                .into_iter()
+                .map(|scope| ScopeStatus { utilization: None, ..scope })
+                .collect(),
+            ..status(9170.0, 0.0, &[])
+        };
+        assert_eq!(rest(&unmeasured, 10.0), "not measured yet");
+        assert!(
+            rest(&Status { scopes: Vec::new(), ..unmeasured }, 10.0).starts_with("no two groups compete for memory")
+        );
+    }
 }

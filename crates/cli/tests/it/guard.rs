@@ -324,7 +324,7 @@ fn savings_11_a_dry_run_does_not_contradict_itself() {
     );
     // Of a process that is in none of the groups.
     let other = dry_report(&mut machine, &[(99, 900)]);
-    assert!(other.contains(": no group lost pages that it needs: these are read for the first time, or by"), "{other}");
+    assert!(other.contains(": they are of programs in no group that competes, or in one made"), "{other}");
     let mut machine = Machine::new(Version::V2);
     let none = dry_report(&mut machine, &[(99, 900)]);
     assert!(none.ends_with(": no two groups compete for memory, so none can be protected from another"), "{none}");
