@@ -186,7 +186,7 @@ fn level_2_memory_of_a_server_with_simple_replies() {
         }
     });
     // Frames on their way, index and state; what an export has for replies, and what is kept for the next ones.
-    let documented = program + (64 << 20) * 1045 / 1000 + (2 + 4 << 20) + CLIENTS * CONNECTION;
+    let documented = program + (64 << 20) * 1045 / 1000 + ((2 + 4) << 20) + CLIENTS * CONNECTION;
     let after = resident(server.process.id());
     println!("{} KiB resident, {:.3} of the sum", after >> 10, after as f64 / documented as f64);
     assert!(after <= documented * 11 / 10, "{} KiB, of {} KiB", after >> 10, documented >> 10);
