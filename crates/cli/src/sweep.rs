@@ -164,7 +164,7 @@ fn run_on_dask(args: &SweepArgs, address: &str) -> anyhow::Result<ExitCode> {
         let text = String::from_utf8_lossy(&check.stderr);
         let last = text.lines().last().unwrap_or("it failed").to_owned();
         bail!(
-            "{python}: {last}: --dask needs the packages nigh and distributed (pip install 'nigh[dask]'), or {other}"
+            "{python}: {last}: --dask needs nigh's Python package and distributed (in a checkout: pip install '.[dask]'), or {other}"
         );
     }
     let mut command = Command::new(&args.python);

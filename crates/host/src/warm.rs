@@ -2,9 +2,10 @@
 //! not replaced.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Mutex, OnceLock};
 use std::thread::Thread;
 
@@ -123,7 +124,9 @@ impl Warm {
         let _writing = lock(&self.writing);
         let mut part = self.settings.file.clone().into_os_string();
         part.push(".part");
-        let mut file = BufWriter::new(File::create(&part)?);
+        // Which blocks are read is nobody else's business.
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        let mut file = BufWriter::new(file);
         encode(list, &mut file)?;
         file.into_inner()?.sync_data()?;
         std::fs::rename(&part, &self.settings.file)

@@ -87,7 +87,7 @@ def _client(address: str) -> Any:
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
-        raise ImportError("--dask needs distributed: pip install 'nigh[dask]'") from None
+        raise ImportError("--dask needs distributed: pip install distributed") from None
     return distributed.Client(address)
 
 

@@ -24,7 +24,7 @@ def bar(show: bool | None, prefix: str, total: int | None, unit: str) -> Iterato
             from tqdm.auto import tqdm
     except ImportError:
         if show:
-            raise ImportError("progress=True needs tqdm: pip install 'nigh[progress]'") from None
+            raise ImportError("progress=True needs tqdm: pip install tqdm") from None
         yield None
         return
     # A short run shows nothing.

@@ -319,7 +319,7 @@ def _filesystem(uri: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise ImportError(f"{uri}: URIs need fsspec: pip install 'nigh[uris]'") from None
+        raise ImportError(f"{uri}: URIs need fsspec: pip install fsspec") from None
     filesystem, path = fsspec.core.url_to_fs(uri)
     return filesystem, path
 

@@ -236,7 +236,7 @@ def opener(uri: str) -> Callable[[], BinaryIO]:
     try:
         import fsspec
     except ImportError:
-        raise ImportError(f"{uri}: URIs need fsspec: pip install 'nigh[uris]'") from None
+        raise ImportError(f"{uri}: URIs need fsspec: pip install fsspec") from None
 
     def open_again() -> Any:
         return fsspec.open(uri, "rb").open()

@@ -153,7 +153,7 @@ def _axes(ax: matplotlib.axes.Axes | None) -> matplotlib.axes.Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
-        raise ImportError("plots need matplotlib: pip install 'nigh[plot]'") from None
+        raise ImportError("plots need matplotlib: pip install matplotlib") from None
     _, made = plt.subplots(figsize=(7, 4), layout="constrained")
     return made
 
