@@ -260,11 +260,7 @@ impl Store {
                 loaded => loaded?,
             };
             if !found.has_writer_of(manifest) {
-                let (epoch, own) = (found.epoch, manifest.epoch);
-                let who = self.owner().await.ok().flatten().filter(|owner| owner.is(found.writer));
-                let who = who.map_or_else(|| "another writer".to_owned(), |owner| format!("another writer, {owner},"));
-                let reason = format!("{who} opened the disk: it is in epoch {epoch}, and this is the writer of {own}");
-                return Err(Failure::TakenOver(reason));
+                return Err(self.taken_over(&found, manifest).await);
             }
             if found.revision == manifest.revision {
                 return Ok(found_version);
@@ -273,6 +269,14 @@ impl Store {
             version = found_version;
         }
         Err(conflict.expect("there was an attempt"))
+    }
+
+    /// Why the writer of `own` is none any more: the disk has the manifest `found`.
+    pub(super) async fn taken_over(&self, found: &Manifest, own: &Manifest) -> Failure {
+        let who = self.owner().await.ok().flatten().filter(|owner| owner.is(found.writer));
+        let who = who.map_or_else(|| "another writer".to_owned(), |owner| format!("another writer, {owner},"));
+        let (epoch, own) = (found.epoch, own.epoch);
+        Failure::TakenOver(format!("{who} opened the disk: it is in epoch {epoch}, and this is the writer of {own}"))
     }
 
     /// Makes `writer` the only one that may change the disk.

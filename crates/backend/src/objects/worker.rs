@@ -483,7 +483,7 @@ async fn put(desk: Arc<Desk>, store: Arc<Store>, upload: Upload) -> Done {
         if let Ok((found, _)) = store.load().await
             && !found.has_writer_of(&own)
         {
-            result = Err(Failure::TakenOver("another writer opened the disk".to_owned()));
+            result = Err(store.taken_over(&found, &own).await);
         }
     }
     Done::Uploaded(upload, result)
