@@ -369,7 +369,9 @@ fn groups_10_a_run_leaves_neither_groups_nor_files() {
     let entered = std::fs::read_to_string(root.join("inner/three/cgroup.procs")).unwrap();
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert!(Command::new("kill").args(entered.split_whitespace()).status().unwrap().success());
+    assert!(!entered.trim().is_empty());
+    // One that began the command may have ended since.
+    Command::new("kill").args(entered.split_whitespace()).stderr(Stdio::null()).status().unwrap();
     let is_clean = || {
         assert!(output(&mut run("four", "true")).status.success());
         real_groups(&format!("{within}/inner")).is_empty() && !state.exists()
