@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nigh_testkit::tools::{installed, run};
 
-use crate::serving::Folder;
+use crate::serving::{Folder, until};
 
 /// A file of zeros that nbdfuse provides.
 pub(crate) struct Device {
@@ -52,6 +52,13 @@ impl Device {
     /// From now on, it does not respond.
     pub(crate) fn hang(&self) {
         self.signal("-STOP");
+        // A thread that is not stopped yet could still take a request, and nobody can end a process that waits for its answer.
+        let tasks = format!("/proc/{}/task", self.process.id());
+        until("its threads are stopped", || {
+            let tasks = std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("stat"));
+            let mut states = tasks.filter_map(|stat| std::fs::read_to_string(stat).ok());
+            states.all(|stat| stat.rsplit(") ").next().is_some_and(|state| state.starts_with('T')))
+        });
     }
 
     /// It responds again, also to what came meanwhile.
