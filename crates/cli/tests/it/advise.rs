@@ -199,9 +199,7 @@ fn a_program_that_gains_nothing_is_left_alone() {
     }
     let (last, text) = &said[5];
     assert!(text.contains("runs without advice: "), "{text}");
-    // Without nigh, what others left of the machine's memory may have been less.
-    let least = bytes.min(plain) / 100 * 97;
-    assert!((least..=plain / 100 * 103).contains(last), "{last} bytes, {plain} without nigh, for {bytes}");
+    assert!(last.abs_diff(plain) <= plain / 100 * 3, "{last} bytes, {plain} without nigh");
     assert_eq!(fs::read_to_string(folder.path().join("found")).unwrap(), found, "the output of sqlite3");
 }
 

@@ -78,12 +78,12 @@ fn running_processes_are_recorded_and_go_on() {
     let process = running.id().to_string();
     for _ in 0..3 {
         let begin = Instant::now();
-        let output = record(folder.path(), &["--pid", &process, "--for", "300ms"], &[]).output().unwrap();
+        let output = record(folder.path(), &["--pid", &process, "--for", "1s"], &[]).output().unwrap();
         let said = errors(&output);
         assert!(output.status.success(), "{said}");
         assert!(begin.elapsed() < Duration::from_secs(20), "{said}");
         let found = requests(&folder.path().join("a.parquet"), None);
-        assert!(found.len() > 20, "{said}");
+        assert!(found.len() > 100, "{said}");
         assert!(found.iter().any(|request| request.tenant.to_string() == process), "{said}");
         assert!(running.try_wait().unwrap().is_none(), "it goes on");
     }

@@ -347,8 +347,7 @@ fn heap_16_a_long_read_finds_memory_beside_slow_readers_of_another_export() {
     }
     std::thread::sleep(Duration::from_secs(2));
     let mut other = simple(&server, "other");
-    // Each read waits until slow readers have been left, for longer where processors are busy.
-    other.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    other.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     (0..3).for_each(|_| read(&mut other, LONG));
     drop(greedy);
     server.shut_down().unwrap();
