@@ -1,4 +1,4 @@
-//! What would keep a host from starting, found without starting it.
+//! Reasons why a host would not start, found without starting it.
 
 use std::io;
 use std::path::Path;
@@ -14,6 +14,7 @@ use crate::disk::same_file;
 use crate::error::{DiskError, LevelError, StartError};
 use crate::settings::{BLOCK, DiskSettings, LevelSettings, Settings};
 use crate::tenants::agree_on_bounds;
+use crate::warm::Warm;
 
 /// How long targets that do not respond are waited for, all together. NBD servers have 10 s.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -36,6 +37,8 @@ pub fn problems(settings: &Settings) -> Vec<StartError> {
     }
     problems.extend(of_disks.into_iter().map(StartError::from));
     problems.extend(settings.levels.iter().filter_map(|level| check_level(level).err()).map(StartError::from));
+    let names = disks.iter().map(|disk| disk.name.as_str()).collect();
+    problems.extend(settings.warm.iter().filter_map(|warm| Warm::open(warm, &names).err()));
     if let Some(remote) = &settings.remote_level {
         let configured = remote.tls.as_ref().map(|tls| tls.configure()).transpose();
         let failed = match configured {

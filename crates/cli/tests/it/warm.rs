@@ -1,10 +1,9 @@
-//! What was in memory is there again after a restart, with and without a level.
+//! Blocks that were in memory are in memory again after a restart, with and without a level.
 
 use std::os::unix::net::UnixStream;
 
 use nigh_nbd::client::Client;
 
-use crate::command::refusal;
 use crate::serving::{Folder, Server, nigh, until};
 
 const BLOCK: u64 = 4096;
@@ -56,7 +55,13 @@ fn warm_5_a_restart_keeps_the_hottest_blocks() {
 fn warm_5_another_file_is_not_replaced() {
     let folder = Folder::new();
     let disk = format!("disk={}", folder.empty_image("image", DISK));
+    folder.empty_image("other", 8192);
     let listen = format!("unix:{}", folder.text("socket"));
-    let said = refusal(&nigh(&["--listen", &listen], &["--warm", &folder.text("image"), &disk]).output().unwrap());
-    assert!(said.contains("image is no list of blocks: choose another file"), "{said}");
+    for first in [&["--listen", &listen][..], &["--check"]] {
+        let ended = nigh(first, &["--warm", &folder.text("other"), &disk]).output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!((ended.status.code(), said.lines().count()), (Some(2), 1), "{first:?}: {said}");
+        assert!(said.contains("other is no list of blocks: choose another file"), "{first:?}: {said}");
+    }
+    assert_eq!(std::fs::read(folder.path("other")).unwrap(), [0; 8192]);
 }
