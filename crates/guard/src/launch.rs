@@ -186,7 +186,7 @@ impl OwnGroup {
         };
         for (root, controller) in roots.into_iter().filter(|(root, _)| root.is_dir()) {
             let before = root.join(own(procfs, controller).unwrap_or_default().trim_start_matches('/'));
-            match make_group(&root, within, name, tree.version(), &mut self.made) {
+            match while_others_remove(|| make_group(&root, within, name, tree.version(), &mut self.made)) {
                 Ok(folder) => self.folders.push((folder, before)),
                 Err(error) if controller == "freezer" => tracing::info!("the command cannot be frozen: {error}"),
                 Err(error) => return Err(error),
@@ -217,6 +217,18 @@ impl OwnGroup {
 /// Attempts to make a group in one that another run removes at the same time.
 const ATTEMPTS: usize = 100;
 
+/// Makes a group, again and again while others remove the one that it is in.
+fn while_others_remove(mut make: impl FnMut() -> Result<PathBuf, LaunchError>) -> Result<PathBuf, LaunchError> {
+    let mut attempts = 1..;
+    loop {
+        match make() {
+            Err(LaunchError::Group { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && attempts.next() < Some(ATTEMPTS) => {}
+            other => return other,
+        }
+    }
+}
+
 /// Makes the group `name` in the group `within`, and those above it that are missing. Adds to `made` what was missing.
 fn make_group(
     root: &Path,
@@ -225,27 +237,6 @@ fn make_group(
     version: Version,
     made: &mut Vec<PathBuf>,
 ) -> Result<PathBuf, LaunchError> {
-    let mut attempts = 1..;
-    loop {
-        match make_groups(root, within, name, version, made) {
-            Err(LaunchError::Group { source, .. })
-                if source.kind() == io::ErrorKind::NotFound && attempts.next() < Some(ATTEMPTS) => {}
-            other => return other,
-        }
-    }
-}
-
-fn make_groups(
-    root: &Path,
-    within: &str,
-    name: &str,
-    version: Version,
-    made: &mut Vec<PathBuf>,
-) -> Result<PathBuf, LaunchError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| LaunchError::Group { path, source }
-    };
     let mut folder = root.to_owned();
     for part in within.split('/').filter(|part| !part.is_empty()).chain([name]) {
         if version == Version::V2 {
@@ -261,7 +252,7 @@ fn make_groups(
         match fs::create_dir(&folder) {
             Ok(()) => made.push(folder.clone()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(&folder)(error)),
+            Err(source) => return Err(LaunchError::Group { path: folder, source }),
         }
     }
     Ok(folder)

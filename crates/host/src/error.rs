@@ -123,7 +123,7 @@ pub enum StartError {
     Warm {
         /// Its file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file for this list holds something else, which is not replaced.
@@ -264,17 +264,6 @@ pub enum ChangeError {
         /// Its tenant.
         tenant: String,
     },
-    /// The list of blocks that were in memory cannot be read.
-    #[error("{path}: {source}", path = path.display())]
-    Warm {
-        /// Its file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The file for this list holds something else, which is not replaced.
-    #[error("{path} is no list of blocks: choose another file, or remove this one", path = .0.display())]
-    NoWarm(PathBuf),
     /// The machine has less memory.
     #[error("{asked} MiB of memory requested, but the machine has only {there} MiB")]
     Memory {

@@ -74,19 +74,29 @@ fn resident(host: &Host) -> u64 {
     statistics.resident_bytes / BLOCK - statistics.loading
 }
 
+/// A host that reads these disks and ends in order.
+fn read_once(settings: Settings, disks: &[&str]) {
+    let host = Host::start(settings).unwrap();
+    disks.iter().for_each(|disk| read(&host, disk));
+    host.shut_down().map_err(drop).unwrap();
+}
+
+/// A host with these settings has what was read of these disks, without a read of a client.
+fn is_warm(settings: Settings, disks: &[&str]) {
+    let policy = settings.policy.clone();
+    let host = Host::start(settings).unwrap();
+    let all = disks.len() as u64 * READ;
+    until("all is loaded", || resident(&host) == all);
+    assert_eq!(disks.iter().map(|disk| hits(&host, disk)).sum::<u64>(), all, "{policy}");
+}
+
 #[test]
 fn warm_5_an_orderly_end_keeps_what_is_in_memory() {
     for policy in ["lru", "lirs", "clock-pro", "arc"] {
         let place = Place::new();
         let settings = || place.settings(policy, &[("one", ""), ("two", "")]);
-        let host = Host::start(settings()).unwrap();
-        read(&host, "one");
-        read(&host, "two");
-        host.shut_down().map_err(drop).unwrap();
-        let host = Host::start(settings()).unwrap();
-        until("all is loaded", || resident(&host) == 2 * READ);
-        assert_eq!(hits(&host, "one") + hits(&host, "two"), 2 * READ, "{policy}");
-        host.shut_down().map_err(drop).unwrap();
+        read_once(settings(), &["one", "two"]);
+        is_warm(settings(), &["one", "two"]);
     }
 }
 
@@ -103,9 +113,7 @@ fn warm_5_a_killed_host_leaves_a_list() {
     let left = list();
     host.shut_down().map_err(drop).unwrap();
     std::fs::write(place.path("list"), left).unwrap();
-    let host = Host::start(settings()).unwrap();
-    until("all is loaded", || resident(&host) == READ);
-    assert_eq!(hits(&host, "one"), READ);
+    is_warm(settings(), &["one"]);
 }
 
 #[test]
@@ -116,21 +124,15 @@ fn warm_5_tenants_are_warm_too() {
         settings.allocate = Some(Allocation::LruSp);
         settings
     };
-    let host = Host::start(settings()).unwrap();
-    read(&host, "one");
-    host.shut_down().map_err(drop).unwrap();
-    let host = Host::start(settings()).unwrap();
-    until("all is loaded", || resident(&host) == READ);
-    assert_eq!(hits(&host, "one"), READ);
+    read_once(settings(), &["one"]);
+    is_warm(settings(), &["one"]);
 }
 
-/// What is loaded replaces nothing: with less memory, the rest is left out.
+/// Loading replaces nothing: with less memory, the rest is left out.
 #[test]
 fn warm_5_only_free_memory_is_used() {
     let place = Place::new();
-    let host = Host::start(place.settings("lru", &[("one", "")])).unwrap();
-    read(&host, "one");
-    host.shut_down().map_err(drop).unwrap();
+    read_once(place.settings("lru", &[("one", "")]), &["one"]);
     let mut settings = place.settings("lru", &[("one", "")]);
     settings.memory = 100 * BLOCK;
     settings.shards = Some(1);
@@ -144,10 +146,7 @@ fn warm_5_only_free_memory_is_used() {
 #[test]
 fn warm_5_a_slow_disk_delays_no_other() {
     let place = Place::new();
-    let host = Host::start(place.settings("lru", &[("one", ""), ("two", "")])).unwrap();
-    read(&host, "one");
-    read(&host, "two");
-    host.shut_down().map_err(drop).unwrap();
+    read_once(place.settings("lru", &[("one", ""), ("two", "")]), &["one", "two"]);
     let host = Host::start(place.settings("lru", &[("one", "delay:500ms:"), ("two", "")])).unwrap();
     let loaded = |name| host.disk_statistics(&host.disk(name).unwrap()).prefetch_issued;
     until("the other one is loaded", || loaded("two") == READ);
@@ -155,16 +154,13 @@ fn warm_5_a_slow_disk_delays_no_other() {
     let list = || std::fs::read_to_string(place.path("list")).unwrap();
     assert!(list().contains(" one\n") && list().contains(" two\n"), "{}", list());
     host.shut_down().map_err(drop).unwrap();
-    let host = Host::start(place.settings("lru", &[("one", ""), ("two", "")])).unwrap();
-    until("all is loaded", || resident(&host) == 2 * READ);
+    is_warm(place.settings("lru", &[("one", ""), ("two", "")]), &["one", "two"]);
 }
 
 #[test]
 fn warm_5_another_disk_or_file_is_not_taken_for_it() {
     let place = Place::new();
-    let host = Host::start(place.settings("lru", &[("one", "")])).unwrap();
-    read(&host, "one");
-    host.shut_down().map_err(drop).unwrap();
+    read_once(place.settings("lru", &[("one", "")]), &["one"]);
     // Of another size.
     std::fs::File::options().write(true).open(place.path("one")).unwrap().set_len(DISK / 2).unwrap();
     let host = Host::start(place.settings("lru", &[("one", "")])).unwrap();
