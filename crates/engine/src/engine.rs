@@ -23,7 +23,6 @@ use crate::record::{Carry, Reading, Record};
 use crate::request::{Damage, Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::{VolumeState, overlap};
-use crate::worth::LeftOut;
 
 /// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,8 +231,6 @@ pub struct Engine {
     /// Reads since the last one that was checked.
     pub(crate) unchecked: u32,
     pub(crate) damages: VecDeque<Damage>,
-    /// Levels that are left out since the host asked last, or used again.
-    pub(crate) left_out: VecDeque<LeftOut>,
 }
 
 impl Engine {
@@ -315,7 +312,6 @@ impl Engine {
             reports: BTreeSet::new(),
             unchecked: 0,
             damages: VecDeque::new(),
-            left_out: VecDeque::new(),
             config,
         })
     }

@@ -12,6 +12,10 @@ use crate::arena::Shared;
 use crate::counters::LevelCounters;
 use crate::request::{Fault, Port, Volume};
 use crate::slots::Key;
+use crate::worth::LeftOut;
+
+/// The most reports for the host of a level that is left out, or used again.
+const REPORTS: usize = 64;
 
 /// The configuration of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -687,7 +691,27 @@ impl Level {
 impl LevelState {
     pub(crate) fn new(level: Level) -> LevelState {
         let (at_device, batch, full) = (VecDeque::new(), None, Vec::new());
-        LevelState { level, at_device, late: false, told_late: false, storing: 0, batch, full, attached: true }
+        let left_out = VecDeque::new();
+        LevelState {
+            level,
+            at_device,
+            late: false,
+            told_late: false,
+            left_out,
+            storing: 0,
+            batch,
+            full,
+            attached: true,
+        }
+    }
+
+    /// Counts that it is left out for a volume, or used again, and keeps that for the host.
+    pub(crate) fn note_left_out(&mut self, left_out: LeftOut) {
+        self.level.counters.left_out += u64::from(left_out.for_us > 0);
+        if self.left_out.len() == REPORTS {
+            self.left_out.pop_front();
+        }
+        self.left_out.push_back(left_out);
     }
 
     /// The time since which the operation `id` is at the device, in µs.
@@ -724,6 +748,8 @@ pub(crate) struct LevelState {
     /// Whether one of them takes too long, and whether the host knows.
     pub(crate) late: bool,
     pub(crate) told_late: bool,
+    /// When it was left out for a volume, or used again, as far as the host has not asked; the latest `REPORTS`.
+    pub(crate) left_out: VecDeque<LeftOut>,
     /// Blocks on their way to it.
     pub(crate) storing: u32,
     pub(crate) batch: Option<Batch>,

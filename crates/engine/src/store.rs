@@ -23,9 +23,6 @@ const LEVELS: usize = 2;
 /// The most places of a level that one call looks at while a long range is removed from it.
 const SWEEP: u32 = 1024;
 
-/// The most levels that were left out, or used again, and that the host does not know of; the latest ones.
-const REPORTS: usize = 64;
-
 /// A block to be loaded, its frame, and the level and place to load it from, if any.
 type Placed = (u64, u32, Option<(usize, u32)>);
 
@@ -422,13 +419,13 @@ impl Engine {
         !self.levels[level].late && state.is_some_and(|state| state.worths[level].takes_stores())
     }
 
-    /// A read of `volume` from `level` took so long.
+    /// Notes the time of a read of `volume` from `level`.
     pub(crate) fn note_level_time(&mut self, level: usize, volume: Volume, us: u64, now: u64) {
         self.volume(volume).worths[level].note(us);
         self.judge_level(level, volume, now);
     }
 
-    /// A read from a device of `volume` took so long.
+    /// Notes the time of a read from a device of `volume`.
     pub(crate) fn note_home_time(&mut self, volume: Volume, us: u64, now: u64) {
         if self.levels.is_empty() {
             return;
@@ -440,17 +437,13 @@ impl Engine {
     fn judge_level(&mut self, level: usize, volume: Volume, now: u64) {
         let VolumeState { worths, times, .. } = self.volume(volume);
         if let Some((for_us, level_us, home_us)) = worths[level].judge(times, now) {
-            self.levels[level].level.counters.left_out += u64::from(for_us > 0);
-            if self.left_out.len() == REPORTS {
-                self.left_out.pop_front();
-            }
-            self.left_out.push_back(LeftOut { level, volume, for_us, level_us, home_us });
+            self.levels[level].note_left_out(LeftOut { level, volume, for_us, level_us, home_us });
         }
     }
 
     /// The next level that is left out for a volume because reads take too long there, or that is used again.
     pub fn next_left_out(&mut self) -> Option<LeftOut> {
-        self.left_out.pop_front()
+        self.levels.iter_mut().find_map(|level| level.left_out.pop_front())
     }
 
     /// Queues the operations that load `blocks`, which are in ascending order with their frames: from the levels from
