@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 pub(crate) struct GuardArgs {
     #[command(subcommand)]
     worker: Option<Worker>,
-    /// What is measured: gz-vx, gz-vx-long, gz-gz, vx-cc, three, four, grows, fitting, build, claims, upkeep or resident
+    /// Part of the bench: gz-vx, gz-vx-long, gz-gz, vx-cc, three, four, grows, fitting, build, claims, upkeep or resident
     #[arg(long, value_delimiter = ',', default_value = "gz-vx,fitting,upkeep,resident")]
     part: Vec<String>,
     /// Of pairs, only these ways to run them, by the names in the table; all by default

@@ -1,4 +1,4 @@
-//! What the system tells of processes.
+//! Whether processes still run, from procfs.
 
 use std::io;
 

@@ -362,7 +362,7 @@ fn text(status: &Statistics) -> String {
     text
 }
 
-/// What an export's disk is like, in a word.
+/// The state of an export's disk, in a word.
 fn state(disk: &DiskStatistics) -> &'static str {
     match disk {
         disk if disk.data_lost => "data lost",
@@ -441,7 +441,7 @@ fn ranges(ranges: &[Range<u64>]) -> String {
     format!("bytes {}{}", words.join(", "), if ranges.len() > words.len() { " and others" } else { "" })
 }
 
-/// Memory of so many blocks.
+/// Memory of this many blocks.
 fn blocks(count: u64) -> String {
     human_bytes(count * BLOCK)
 }

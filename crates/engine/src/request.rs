@@ -96,7 +96,7 @@ pub struct Request {
 /// How far [`Engine::warm`](crate::Engine::warm) came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// The limits allow no more now.
+    /// A block of the range, or its end.
     Block {
         /// The first block that was not considered.
         next: u64,

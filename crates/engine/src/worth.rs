@@ -9,10 +9,10 @@ use crate::request::Volume;
 
 /// Operations whose times are remembered.
 const TIMES: usize = 32;
-/// So many are enough for a comparison at home, or if they took `LONG_US` together.
+/// Operations that suffice for a comparison at home, or if they took `LONG_US` together.
 const FEW: u64 = 8;
 const LONG_US: u64 = 1_000_000;
-/// A level that is doubted or tried: one of so many reads goes elsewhere.
+/// While a level is doubted or tried, one of this many reads goes elsewhere.
 const ONE_OF: u32 = 8;
 /// A level is left out if its reads take more than this many times as long as those at home, and `MARGIN_US`. It is used again from three quarters of
 /// that on.
@@ -78,7 +78,7 @@ pub struct LeftOut {
     pub home_us: u64,
 }
 
-/// What a volume knows of a level.
+/// The measurements of a level by a volume.
 pub(crate) struct Worth {
     state: State,
     times: Times,
@@ -116,7 +116,7 @@ impl Worth {
         !matches!(self.state, State::Out { .. })
     }
 
-    /// A read from the level took so long.
+    /// Notes the time of a read from the level.
     pub(crate) fn note(&mut self, us: u64) {
         self.times.note(us);
     }

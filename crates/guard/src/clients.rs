@@ -32,7 +32,7 @@ struct Client {
     socket: File,
     since: Instant,
     request: Vec<u8>,
-    /// What it has not taken yet; `None` before the request is complete.
+    /// The part of the reply that it has not taken yet; `None` before the request is complete.
     answer: Option<VecDeque<u8>>,
 }
 
@@ -53,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// What is waited for.
+    /// The awaited event.
     pub(crate) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.0.iter().map(|client| {
             let wanted = if client.answer.is_some() { PollFlags::OUT } else { PollFlags::IN };

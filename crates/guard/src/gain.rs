@@ -14,7 +14,7 @@ use crate::sample::{Group, Sample};
 
 /// The unit in which the kernel reports processor time: USER_HZ is 100 wherever the guard runs.
 const TICK_S: f64 = 0.01;
-/// What is less is not claimed: to start and end a protection costs about as much.
+/// Smaller savings are not claimed: starting and ending a protection costs about as much.
 const CLAIMED_LEAST_S: f64 = 1.0;
 /// Of how many standard deviations the number of ticks may be wrong: the kernel takes samples of what runs.
 const DEVIATIONS: f64 = 2.0;
@@ -42,7 +42,7 @@ impl Work {
     }
 }
 
-/// What `groups` programs, or groups of them, computed before a protection and during it: the seconds that it saved, at least.
+/// The seconds that a protection saved, at least, by what `groups` programs, or groups of them, computed before it and during it.
 fn least_saved_s(before: Work, during: Work, groups: usize) -> f64 {
     if before.elapsed_s <= 0.0 || during.elapsed_s <= 0.0 {
         return 0.0;

@@ -5,7 +5,7 @@
 //!    whose program left processes behind. What is still in use stays, and stays listed.
 //! 3. When nothing is left, the list is removed, and the folder of the state if it was listed.
 //!
-//! What was not made here is never removed.
+//! Groups and folders that existed before are never removed.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, Write};

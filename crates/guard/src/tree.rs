@@ -34,7 +34,7 @@ pub struct Tree {
 }
 
 impl Version {
-    /// What cannot be protected with it.
+    /// Memory that it cannot protect.
     pub fn limits(self) -> Option<&'static str> {
         match self {
             Version::V1 => Some(

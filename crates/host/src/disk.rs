@@ -291,7 +291,7 @@ impl Disk {
         self.parts(self.size()).map(state).collect()
     }
 
-    /// What its devices have received and not made stable, in bytes, as far as they know.
+    /// The data that its devices have received and not made stable, in bytes, as far as they know.
     pub(crate) fn staged(&self) -> u64 {
         self.states().iter().map(|(_, staged, _)| staged).sum()
     }

@@ -1,4 +1,5 @@
-//! What devices fail, in the log: reads at once; disks with blocks that cannot be written for long when that begins and when it is over.
+//! Failures of devices in the log: of reads at once; of writes when a disk has had blocks that cannot be written for long, and when it has
+//! none any more.
 
 use std::fmt::Write;
 use std::ops::Range;

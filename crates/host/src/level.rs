@@ -206,7 +206,7 @@ impl Level {
         }
     }
 
-    /// A shard leaves it out for `disk`, for so long, or uses it again (0). Returns whether to log that: once for all shards.
+    /// A shard leaves it out for `disk` for this time, or uses it again (0). Returns whether to log that: once for all shards.
     pub(crate) fn note_left_out(&self, disk: &str, for_us: u64) -> bool {
         let mut told = lock(&self.left_out);
         if for_us == 0 {

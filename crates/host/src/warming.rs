@@ -32,7 +32,7 @@ const LATE: Duration = Duration::from_millis(200);
 /// Slots that are looked at during one lock of a shard.
 const SLOTS_AT_ONCE: u32 = 16384;
 
-/// What became of a part of the list.
+/// The result of loading a part of the list.
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
     /// The device loads as much as it may.

@@ -20,7 +20,7 @@ use crate::{Hello, INVALIDATED_MAX, NOTICES_MAX, Notice, Place, Refusal, Reply, 
 const TAKEN: &str = "another server with this name has the level";
 /// The most notices that wait for a namespace. The oldest are dropped beyond that: the client's next request for such a block misses.
 const WAITING_MAX: usize = 64 << 10;
-/// All namespaces together have at most one notice for so many blocks of the store, or `WAITING_LEAST` if that is more. Beyond that, the
+/// All namespaces together have at most one notice for this many blocks of the store, or `WAITING_LEAST` if that is more. Beyond that, the
 /// namespace with the most notices loses the older half of its own.
 const BLOCKS_PER_NOTICE: u32 = 8;
 const WAITING_LEAST: u32 = 1024;

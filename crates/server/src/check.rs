@@ -1,4 +1,4 @@
-//! What would keep a server from starting, found without starting it.
+//! Reasons why a server would not start, found without starting it.
 
 use nigh_tls::TlsSettings;
 

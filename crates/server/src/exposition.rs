@@ -1,6 +1,6 @@
 //! The forms of statistics for Prometheus: OpenMetrics, and the classic text format, which others and older versions read.
 
-/// What a page is sent as.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exposition {
     OpenMetrics,
@@ -15,7 +15,7 @@ impl Exposition {
         }
     }
 
-    /// What a client that accepts this prefers (RFC 9110, 12.5.1). OpenMetrics is for those who name it.
+    /// The format that a client with this `Accept` prefers (RFC 9110, 12.5.1): OpenMetrics only if it is named.
     pub(crate) fn preferred(accept: &str) -> Exposition {
         let (mut open, mut classic) = (0.0, 0.0);
         for range in accept.split(',') {

@@ -55,7 +55,7 @@ impl Counts {
     }
 }
 
-/// What was counted, by the names of exports.
+/// Counters by the names of exports.
 type Note = (Instant, BTreeMap<String, Counts>);
 
 /// The notes, the oldest first.

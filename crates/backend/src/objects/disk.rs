@@ -29,7 +29,7 @@ const PARTS_STAGED: usize = 1024;
 /// The most replaced objects, before a manifest is stored without a flush.
 const REPLACED: usize = 1024;
 
-/// A writer that stored something in so long a time may be alive.
+/// A writer that stored something within this time may still run.
 const ALIVE: Duration = Duration::from_secs(60);
 
 /// How long a request may take that makes or describes a disk.

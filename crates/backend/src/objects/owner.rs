@@ -1,5 +1,5 @@
-//! Who writes a disk in an object store, as a note beside its manifest: for people, and to tell a writer that is gone from one that
-//! is alive. The manifest alone decides who may write.
+//! The note beside the manifest of a disk in an object store that names its writer: for people, and to distinguish a writer that has
+//! ended from one that runs. Only the manifest decides which writer may write.
 
 use std::fmt;
 use std::io;

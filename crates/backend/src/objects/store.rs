@@ -203,7 +203,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Who wrote the disk last, as far as that is noted.
+    /// The last writer of the disk, if a note names one.
     pub(super) async fn owner(&self) -> Result<Option<Owner>, Failure> {
         let load = async || {
             let found = self.inner.get(&self.owner).await?;

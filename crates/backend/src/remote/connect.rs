@@ -153,7 +153,7 @@ fn in_words(uri: &Uri, error: Error) -> String {
     }
 }
 
-/// The exports that the server has, as far as it tells: by a connection of its own.
+/// The exports that the server lists, asked over another connection.
 fn exports(uri: &Uri) -> Option<String> {
     let mut names = Handshake::begin(open(uri).ok()?).ok()?.list().ok()?;
     let more = if names.len() > NAMED { " and others" } else { "" };

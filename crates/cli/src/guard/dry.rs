@@ -53,7 +53,7 @@ fn watched(status: &Status, limits: Option<&str>) -> String {
     text
 }
 
-/// What there is to see at one moment. `pf_high` is the rate of major faults above which groups may thrash.
+/// A snapshot of all groups. `pf_high` is the rate of major faults above which groups may thrash.
 fn seen(elapsed: Duration, status: &Status, pf_high: f64) -> String {
     let faults = status.rates.major.unwrap_or(0.0);
     let mut text = format!("{:>4} s  {faults:.0} major faults/s", elapsed.as_secs());

@@ -14,7 +14,7 @@ use crate::serving::{Folder, Server, until};
 
 const OPEN: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 
-/// What a server of HTTP replies: the head, and the rest.
+/// The reply of an HTTP server: its head and its body.
 fn ask(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -70,7 +70,7 @@ fn metrics_8_requests_have_a_form_a_query_and_perhaps_no_body() {
     server.end();
 }
 
-/// What a program says about this input.
+/// The messages of a program about this input.
 fn filter(program: &str, arguments: &[&str], input: &str) -> (bool, String) {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

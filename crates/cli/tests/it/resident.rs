@@ -11,7 +11,7 @@ use crate::remote_level::Level;
 use crate::serving::{Folder, Server};
 
 const BLOCK: usize = 4096;
-/// What docs/serve.md names besides `--memory` and the program: for a block, and for a connection.
+/// Memory besides `--memory` and the program, by docs/serve.md: of a block, and of a connection.
 const BLOCK_INDEX: u64 = 88;
 const CONNECTION: u64 = 200 << 10;
 /// Requests that a client sends together.
@@ -90,14 +90,14 @@ impl Client {
     }
 }
 
-/// What of a process is in memory, in bytes.
+/// The resident memory of a process, in bytes.
 fn resident(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// `count` clients of a level of so many MiB in memory, and in a file of `file` MiB.
+/// `count` clients of a level of this many MiB in memory, and in a file of `file` MiB.
 fn churn(mib: u64, file: u64, count: u64, arguments: &[&str]) {
     let memory = format!("{mib}M");
     let level = Level::start_with_memory("tcp:127.0.0.1:0", &[&["--memory", &memory], arguments].concat());

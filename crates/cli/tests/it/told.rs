@@ -1,4 +1,4 @@
-//! What an operator is told: by the log, by `nigh ctl`, by `--check`, and by refusals.
+//! Messages for operators: in the log, from `nigh ctl` and `--check`, and in refusals.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
@@ -20,7 +20,7 @@ fn ctl(folder: &Folder, arguments: &[&str]) -> Output {
     ctl.args(["ctl", "--control", &folder.text("control")]).args(arguments).output().unwrap()
 }
 
-/// What a command that fails says.
+/// The message of a command that fails.
 fn refusal(output: &Output) -> String {
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -44,7 +44,8 @@ fn told_9_reads_that_a_device_fails_are_in_the_log() {
     server.end();
 }
 
-/// What an NBD server acknowledged and did not flush is lost with it: that is told at the end, and before.
+/// Writes that an NBD server acknowledged and did not flush are lost with it: the end of the server reports them, and so does the status
+/// before.
 #[test]
 fn told_9_what_an_nbd_server_may_lose_is_counted() {
     let (above, below) = (Folder::new(), Folder::new());
@@ -147,7 +148,7 @@ fn told_9_names_of_others_control_no_terminal() {
     let control = folder.text("control");
     let server = folder.serve(&["disk=memory:1M", "--control", &control, "--log", "debug"]);
     let is_clean = |text: &str| !text.replace('\n', "").contains(char::is_control);
-    // A client may ask for any name, and the log may tell of it.
+    // A client may ask for any name, and the log may contain it.
     let stream = UnixStream::connect(&server.socket).unwrap();
     assert!(Client::connect(stream, "\u{1b}[31mred\nnigh: fine", &[]).is_err());
     let odd = folder.text("\u{1b}[31m.parquet");

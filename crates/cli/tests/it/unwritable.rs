@@ -11,7 +11,7 @@ fn unwritable() -> [Stdio; 2] {
     [File::options().write(true).open("/dev/full").unwrap().into(), writer.into()]
 }
 
-/// What the command does with each of them, which is the same.
+/// The effect of the command on each of them, which is the same.
 fn outputs(folder: &Path, arguments: &[&str]) -> Vec<Output> {
     let run = |stderr: Stdio| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));

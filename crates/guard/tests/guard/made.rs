@@ -1,4 +1,4 @@
-//! What runs make, they remove, and nothing else.
+//! Runs remove the groups and folders that they made, and nothing else.
 
 use std::fs;
 use std::path::Path;

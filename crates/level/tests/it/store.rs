@@ -737,7 +737,7 @@ fn a_restart_with_less_room_for_clients() {
     assert!(matches!(handled, Handled::Fetch(fetch) if fetch.filed.place == 5), "{handled:?}");
 }
 
-/// Notices for clients that say nothing take little memory: the latest ones wait.
+/// Notices for silent clients take little memory: only the latest ones wait.
 #[test]
 fn level_2_notices_that_wait_are_limited() {
     const MANY: u64 = 4000;

@@ -20,7 +20,7 @@ use crate::stream::Stream;
 const REQUESTS: u32 = 256;
 /// How long a client may take for its first message, for the rest of a message, and to accept replies.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// From so many bytes of replies on, they are sent, before further requests.
+/// Replies of this many bytes or more are sent before further requests are read.
 const REPLIES: usize = 64 << 10;
 
 /// Why a connection ended before the client closed it.

@@ -171,7 +171,7 @@ impl File {
         }
     }
 
-    /// Writes `cold`, for which `buffer` has room, and tells the store. The store is locked while one block is copied.
+    /// Writes `cold`, for which `buffer` has room, and reports that to the store. The store is locked while one block is copied.
     fn write(&self, store: &Mutex<Store>, mut cold: Vec<Cold>, buffer: &mut PlacesBuffer) {
         cold.sort_unstable_by_key(|cold| cold.place);
         let mut left = cold.into_iter().peekable();
