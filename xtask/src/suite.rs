@@ -83,8 +83,8 @@ pub(crate) fn tool(name: &str) -> anyhow::Result<()> {
 /// The features of other crates, chosen once for the workspace (crates/union).
 pub(crate) fn union(only_check: bool) -> anyhow::Result<()> {
     tool(HAKARI)?;
-    let task = if only_check { "verify" } else { "generate" };
-    check(in_root(builds().join("tools/bin/cargo-hakari")).args(["hakari", task]))
+    let task: &[_] = if only_check { &["generate", "--diff"] } else { &["generate"] };
+    check(in_root(builds().join("tools/bin/cargo-hakari")).arg("hakari").args(task))
 }
 
 /// Each crate alone, as programs use it: no other crate of the workspace adds features.
