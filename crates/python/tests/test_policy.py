@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import signal
 import threading
 from collections import OrderedDict
 
@@ -284,17 +282,16 @@ def test_curves_and_internals(trace: nigh.Trace) -> None:
         nigh.sim(trace, Changing, "100b", internals=("100b", 20_000))
 
 
-def test_control_c_ends_a_replay(trace: nigh.Trace) -> None:
+def test_control_c_ends_a_replay(request: pytest.FixtureRequest) -> None:
     class Endless(Lru):
         def hit(self, block: int, access: nigh.Access) -> None:
             for _ in range(1000):
                 super().hit(block, access)
 
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    endless = nigh.generate("zipf:blocks=500", requests=1_000_000)
+    request.getfixturevalue("interrupted")
     with pytest.raises(KeyboardInterrupt):
-        nigh.sim(nigh.generate("zipf:blocks=500", requests=1_000_000), Endless, "50%")
-    timer.join()
+        nigh.sim(endless, Endless, "50%")
 
 
 def test_progress(trace: nigh.Trace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import signal
 import threading
 import time
 from collections import OrderedDict
@@ -173,10 +172,10 @@ def test_wrong_types() -> None:
             nigh.sim(trace, **arguments)  # type: ignore[arg-type]
 
 
-def test_ctrl_c_ends_a_replay() -> None:
+def test_ctrl_c_ends_a_replay(request: pytest.FixtureRequest) -> None:
     trace = nigh.generate("zipf:blocks=300k", requests=3_000_000)
     trace.info()
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    request.getfixturevalue("interrupted")
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         nigh.sim(trace, "lrfu,lru-2,eelru", "1%..80%", threads=1)
