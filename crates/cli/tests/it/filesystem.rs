@@ -64,14 +64,14 @@ impl Drop for Loop {
 }
 
 /// nbdfuse, which shows an export as a file.
-struct Nbdfuse {
-    process: Child,
+pub(crate) struct Nbdfuse {
+    pub(crate) process: Child,
     _mount: Mount,
 }
 
 impl Nbdfuse {
     /// `export`, a disk of `length` bytes, as the file `file`.
-    fn start(folder: &str, uri: &str, length: u64) -> (Nbdfuse, String) {
+    pub(crate) fn start(folder: &str, uri: &str, length: u64) -> (Nbdfuse, String) {
         std::fs::create_dir(folder).unwrap();
         let file = format!("{folder}/disk");
         let mount = Mount(folder.to_owned());

@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::serving::{Folder, Server};
+use crate::filesystem::Nbdfuse;
+use crate::serving::{Folder, Server, until};
 use nigh_nbd::Errno;
 use nigh_nbd::client::{Client, Error};
 use nigh_testkit::fuse;
-use nigh_testkit::tools::run;
+use nigh_testkit::tools::{half_empty, installed, run};
 use serde_json::Value;
 
 const BLOCK: usize = 4096;
@@ -142,6 +143,43 @@ fn full_15_writes_to_a_full_file_system_fail_with_its_error() {
         client.disconnect().unwrap();
         server.end();
     }
+}
+
+/// nbdcopy fails with the disk's error, and a connection of libnbd that got it (nbdfuse's) works when there is space again.
+#[test]
+fn early_1_nbdcopy_onto_a_disk_that_fills_up() {
+    const TEST: &str = "early_1_nbdcopy_onto_a_disk_that_fills_up";
+    if !["nbdcopy", "nbdfuse"].iter().all(|tool| installed(TEST, tool)) {
+        return;
+    }
+    let folder = Folder::new();
+    let place = folder.text("small");
+    let Some(small) = Small::mount(TEST, &place) else { return };
+    let (image, control) = (folder.empty_image("small/image", 16 << 20), folder.text("control"));
+    let source = folder.image("source", &half_empty(8 << 20));
+    let disk = format!("disk={image}");
+    let server = folder.serve(&[&disk, "--memory", "4M", "--control", &control, "--fail-after", "1s"]);
+    let (mut nbdfuse, file) = Nbdfuse::start(&folder.text("fuse"), &server.uri("disk"), 16 << 20);
+    let uri = server.uri("disk");
+    let (from, to) = (format!("if={source}"), format!("of={file}"));
+    let nbdcopy: (&str, &[&str]) = ("nbdcopy", &["--flush", &source, &uri]);
+    let dd: (&str, &[&str]) = ("dd", &[&from, &to, "bs=1M", "conv=notrunc,fsync"]);
+    for (program, arguments) in [nbdcopy, dd] {
+        let output = Command::new(program).args(arguments).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && errors.contains("No space left on device"), "{program}: {errors}");
+    }
+    run("mount", &["-o", "remount,size=32M", small.0]);
+    until("it writes again", || folder.status()["exports"][0]["failing"] == false);
+    // The first flush reports what failed.
+    let _ = connect(&server, "disk").flush();
+    for (program, arguments) in [dd, nbdcopy] {
+        run(program, arguments);
+        run("cmp", &["--bytes", "8388608", &source, &image]);
+    }
+    assert!(nbdfuse.process.try_wait().unwrap().is_none(), "the same connection");
+    drop(nbdfuse);
+    server.end();
 }
 
 /// Nor do others wait before the writes have failed for long enough that they get the error.
