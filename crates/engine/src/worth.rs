@@ -14,8 +14,8 @@ const FEW: u64 = 8;
 const LONG_US: u64 = 1_000_000;
 /// While a level is doubted or tried, one of this many reads goes elsewhere.
 const ONE_OF: u32 = 8;
-/// A level is left out if its reads take more than this many times as long as those at home, and `MARGIN_US`. It is used again from three quarters of
-/// that on.
+/// A level is left out if its reads take more than this many times as long as those at home, plus `MARGIN_US` (docs/adr/0026). It is used
+/// again from three quarters of that on.
 const TIMES_HOME: u64 = 3;
 const MARGIN_US: u64 = 1_000;
 /// How long a level is left out for the first time, and at most.
