@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use nigh_policy::Slot;
 use smallvec::SmallVec;
 
 use crate::arena::Shared;
@@ -14,7 +15,7 @@ use crate::level::{Batch, Entry, LOOKS, Level, LevelConfig, LevelState, OPENINGS
 use crate::queue::{Class, Waiting};
 use crate::record::{Carry, Fetch, Reading, Record, Store};
 use crate::request::{Fault, Port, Volume};
-use crate::slots::Key;
+use crate::slots::{Key, NONE};
 use crate::volume::VolumeState;
 use crate::worth::LeftOut;
 
@@ -22,6 +23,8 @@ use crate::worth::LeftOut;
 const LEVELS: usize = 2;
 /// The most places of a level that one call looks at while a long range is removed from it.
 const SWEEP: u32 = 1024;
+/// The most slots that one call looks at to keep blocks for the next start.
+const SLOTS_LOOKED_AT: u32 = 4096;
 
 /// A block to be loaded, its frame, and the level and place to load it from, if any.
 type Placed = (u64, u32, Option<(usize, u32)>);
@@ -270,8 +273,6 @@ impl Engine {
         if self.levels.is_empty() {
             return;
         }
-        let entry = self.entry(key);
-        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let levels = match self.unified {
             false => 0..self.levels.len(),
             true => match self.slots.find(key).and_then(|slot| self.policy.level(slot)) {
@@ -280,43 +281,78 @@ impl Engine {
             },
         };
         for at in levels {
-            let has_room = self.has_room_to_store(at) && self.takes_stores(at, key.volume());
-            let LevelState { level, storing, batch, .. } = &mut self.levels[at];
-            if level.is_storing(entry) || level.off && !self.unified {
-                continue;
+            self.offer_to(at, key, frame);
+        }
+    }
+
+    /// As `offer`, to one level.
+    fn offer_to(&mut self, at: usize, key: Key, frame: u32) {
+        let entry = self.entry(key);
+        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
+        let has_room = self.has_room_to_store(at) && self.takes_stores(at, key.volume());
+        let LevelState { level, storing, batch, .. } = &mut self.levels[at];
+        if level.is_storing(entry) || level.off && !self.unified {
+            return;
+        }
+        if let Some(place) = level.find(entry) {
+            level.note_use(place);
+            return;
+        }
+        if level.leaves_out() {
+            return;
+        }
+        let place = if has_room && !level.off { level.begin_store(entry) } else { None };
+        let Some(place) = place else {
+            level.counters.drops += 1;
+            if self.unified {
+                self.give_up(key);
             }
-            if let Some(place) = level.find(entry) {
-                level.note_use(place);
-                continue;
-            }
-            if level.leaves_out() {
-                continue;
-            }
-            let place = if has_room && !level.off { level.begin_store(entry) } else { None };
-            let Some(place) = place else {
-                level.counters.drops += 1;
-                if self.unified {
-                    self.give_up(key);
-                }
-                continue;
-            };
-            self.storing += 1;
-            *storing += 1;
-            let joins = |batch: &Batch| batch.blocks.len() < most && batch.place + batch.blocks.len() as u32 == place;
-            let full = if batch.as_ref().is_some_and(joins) { None } else { batch.take() };
-            let batch = batch.get_or_insert_with(|| Batch {
-                place,
-                blocks: Vec::new(),
-                frames: Vec::new(),
-                held: Shared::new(&self.arena),
-            });
-            batch.blocks.push((key, entry));
-            batch.frames.push(frame);
-            batch.held.push(frame);
-            if let Some(full) = full {
-                self.levels[at].full.push(full);
+            return;
+        };
+        self.storing += 1;
+        *storing += 1;
+        let joins = |batch: &Batch| batch.blocks.len() < most && batch.place + batch.blocks.len() as u32 == place;
+        let full = if batch.as_ref().is_some_and(joins) { None } else { batch.take() };
+        let batch = batch.get_or_insert_with(|| Batch {
+            place,
+            blocks: Vec::new(),
+            frames: Vec::new(),
+            held: Shared::new(&self.arena),
+        });
+        batch.blocks.push((key, entry));
+        batch.frames.push(frame);
+        batch.held.push(frame);
+        if let Some(full) = full {
+            self.levels[at].full.push(full);
+        }
+    }
+
+    /// Stores blocks in memory in `level`, for the next start: as many as may be on their way, from slot number `from` on. Returns the
+    /// slot to continue with when some are stored; `None` after the last one, if the level takes none, or if the policy decides for
+    /// levels. To be called when all volumes are closed, after [`Engine::end`].
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn keep(&mut self, now: u64, level: usize, from: u32) -> Option<u32> {
+        let end = self.slots.numbers().min(from.saturating_add(SLOTS_LOOKED_AT));
+        let LevelState { level: of, late, .. } = &self.levels[level];
+        if self.unified || of.off || *late || from >= end {
+            return None;
+        }
+        let mut at = from;
+        while at < end && self.has_room_to_store(level) {
+            let slot = Slot(at);
+            at += 1;
+            let Some(key) = self.slots.known(slot) else { continue };
+            let frame = self.slots.frame(slot);
+            let is_clean = frame != NONE && !self.frames.has(frame, DIRTY | LOADING);
+            let is_kept = || self.volume_of.contains_key(&self.entry(key).opening());
+            if is_clean && is_kept() && self.takes_stores(level, key.volume()) {
+                self.offer_to(level, key, frame);
             }
         }
+        self.pump(now);
+        Some(at)
     }
 
     /// The load or the write of `key`, which a request asked for, is over. If the block left memory meanwhile, it is offered now.

@@ -140,26 +140,26 @@ fn hide(disk: &Disk) -> bool {
     true
 }
 
-/// Ends a host, whose threads these are: none if that was done before. A change in progress is waited for, but no longer
-/// than `changing`. Disks whose blocks cannot be written are added to `unwritten`.
-fn end(common: &Common, threads: Vec<JoinHandle<()>>, changing: Option<Duration>, unwritten: &Mutex<Vec<Unwritten>>) {
+/// Ends a host, whose threads these are: none if that was done before. A change in progress is waited for, but with `until`, the time
+/// limit, no longer than `CHANGING`. Disks whose blocks cannot be written are added to `unwritten`.
+fn end(common: &Common, threads: Vec<JoinHandle<()>>, until: Option<Instant>, unwritten: &Mutex<Vec<Unwritten>>) {
     if threads.is_empty() {
         return;
     }
     let Common { cache, handle, stopping, closed, administration, .. } = common;
-    match changing {
+    match until {
         None => {
             let changing = lock(administration);
             stopping.store(true, Ordering::Release);
             drop(changing);
         }
-        Some(limit) => {
+        Some(_) => {
             stopping.store(true, Ordering::Release);
-            drop(lock_within(administration, limit));
+            drop(lock_within(administration, CHANGING));
         }
     }
     common.close_all(unwritten);
-    common.keep_levels();
+    common.keep_levels(until);
     common.save_warm();
     closed.store(true, Ordering::Release);
     cache.timer.wake();
@@ -203,14 +203,14 @@ pub(crate) fn shut_down_within(
     let run = {
         let (common, threads, unwritten) = (common.clone(), threads.clone(), unwritten.clone());
         move || {
-            end(&common, std::mem::take(&mut *lock(&threads)), Some(CHANGING), &unwritten);
+            end(&common, std::mem::take(&mut *lock(&threads)), Some(until), &unwritten);
             // Nobody waits any more if the time is over.
             let _ = done.send(());
         }
     };
     if let Err(error) = Builder::new().name("ending".into()).spawn(run) {
         tracing::error!(%error, "no thread to end the cache: its end has no time limit");
-        end(common, std::mem::take(&mut *lock(&threads)), Some(CHANGING), &unwritten);
+        end(common, std::mem::take(&mut *lock(&threads)), Some(until), &unwritten);
         return result(std::mem::take(&mut *lock(&unwritten)));
     }
     let in_time = ended.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok();

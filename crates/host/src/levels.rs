@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nigh_backend::{Home, Image, LevelNews, PLACES, ServerShare, Stamp};
 use nigh_engine::{Fault, LeftOut, LevelConfig, LevelCounters, Port, Stored, Volume};
@@ -231,6 +231,27 @@ impl Cache {
         Ok(restored)
     }
 
+    /// Stores what is in memory in a level, until `until` at the latest. Returns whether there was time for all of it. The disks are
+    /// closed.
+    fn fill_level(&self, at: usize, until: Option<Instant>) -> bool {
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            let mut from = 0;
+            // A poisoned shard stores nothing.
+            while let Ok(Some(next)) = self.with(shard, &mut work, |core, now| core.engine.keep(now, at, from)) {
+                self.dispatch(&mut work, None);
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    return false;
+                }
+                if next == from {
+                    std::thread::sleep(GLANCE);
+                }
+                from = next;
+            }
+        }
+        true
+    }
+
     /// Waits until nothing is on its way to or from a level. Returns false if its device takes too long. The disks are closed.
     fn wait_for_level(&self, at: usize) -> Result<bool, Poisoned> {
         for shard in 0..self.shards() {
@@ -310,11 +331,13 @@ impl Common {
         Ok(())
     }
 
-    /// Saves the indexes of levels for a restart. The disks are closed.
-    pub(crate) fn keep_levels(&self) {
+    /// Stores what is in memory in levels for a restart, for at most half of the time until `until`, and saves their indexes. The disks
+    /// are closed.
+    pub(crate) fn keep_levels(&self, until: Option<Instant>) {
         if self.cache.levels.is_empty() {
             return;
         }
+        let until = until.map(|until| Instant::now() + until.saturating_duration_since(Instant::now()) / 2);
         std::thread::sleep(TICK);
         let homes = self.cache.disks.all().into_iter().filter_map(|disk| {
             let stamp = disk.stamp()?;
@@ -325,6 +348,9 @@ impl Common {
             let Some(file) = lock(&level.file).take() else { continue };
             if level.is_off() {
                 continue;
+            }
+            if !self.cache.fill_level(level.number(), until) {
+                tracing::info!(level = %level.path().display(), "there was no time to store all of the memory");
             }
             match self.cache.wait_for_level(level.number()) {
                 Ok(true) => {}
@@ -345,7 +371,7 @@ impl Common {
 
 /// The former number of a disk, if it is unchanged since `homes` was saved; otherwise the reason why not.
 fn known(disk: &Disk, homes: &[Home]) -> Result<Volume, &'static str> {
-    let stamp: Stamp = disk.stamp().ok_or("a change can be detected only in a regular file")?;
+    let stamp: Stamp = disk.stamp().ok_or("a change of it would not show")?;
     let home = homes.iter().find(|home| home.name == disk.name()).ok_or("the disk is new")?;
     if home.stamp == stamp { Ok(home.volume) } else { Err("the disk was changed since") }
 }

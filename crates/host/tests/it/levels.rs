@@ -134,6 +134,56 @@ fn what_left_memory_is_loaded_from_the_level() {
 }
 
 #[test]
+fn warm_5_memory_is_in_the_level_after_an_orderly_end() {
+    for (policy, shards) in [("lru", 1), ("lirs", 2), ("arc", 1)] {
+        let place = Place::new();
+        let settings = || {
+            let mut settings = place.settings(&["one"]);
+            settings.policy = policy.parse().unwrap();
+            settings.shards = Some(shards);
+            settings
+        };
+        let read = |host: &Host| {
+            let session = host.open("one").unwrap();
+            let mut bytes = vec![0; IN_MEMORY as usize / 2 * BLOCK as usize];
+            session.read(0, &mut bytes).unwrap();
+            assert!(bytes[..] == contents(1)[..bytes.len()]);
+        };
+        let host = Host::start(settings()).unwrap();
+        read(&host);
+        // Dirty blocks, too: they are clean at the end.
+        host.open("one").unwrap().write(0, &contents(1)[..4096], false).unwrap();
+        assert_eq!(level(&host).stored, 0);
+        end(host);
+        let host = Host::start(settings()).unwrap();
+        assert_eq!(level(&host).warm_blocks, IN_MEMORY / 2, "{policy}");
+        read(&host);
+        assert_eq!(level(&host).hits, IN_MEMORY / 2, "{policy}");
+        assert_eq!(host.statistics().1[0].device_read_bytes, 0, "{policy}");
+        end(host);
+    }
+}
+
+/// The rest of the time is for its index.
+#[test]
+fn warm_5_a_slow_level_is_filled_for_half_of_the_time() {
+    let place = Place::new();
+    let settings = |before| {
+        let mut settings = place.settings(&["one"]);
+        settings.memory = 2 * DISK as u64;
+        settings.levels = vec![place.level(before)];
+        settings
+    };
+    let host = Host::start(settings("delay:1s:")).unwrap();
+    let mut bytes = vec![0; DISK];
+    host.open("one").unwrap().read(0, &mut bytes).unwrap();
+    host.shut_down_within(Duration::from_secs(4)).map_err(drop).unwrap();
+    drop(host);
+    let warm = place.warm(settings(""), &[("one", 1)]);
+    assert!((1..BLOCKS).contains(&warm), "{warm} of {BLOCKS}");
+}
+
+#[test]
 fn a_level_is_warm_after_a_restart_as_far_as_disks_are_what_they_were() {
     let place = Place::new();
     let both = [("one", 1), ("two", 2)];
