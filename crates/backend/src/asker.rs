@@ -10,8 +10,8 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::device::{Extent, Geometry};
-use crate::level::Stamp;
 use crate::open::OpenFile;
+use crate::stamp::Stamp;
 
 /// How long the size and the stamp are waited for.
 const GLANCE: Duration = Duration::from_secs(1);

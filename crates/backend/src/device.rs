@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use nigh_engine::{Action, Fault, Operation};
 
-use crate::level::Stamp;
+use crate::stamp::Stamp;
 
 /// What is done for each of so many bytes takes long.
 const LONG: u64 = 64 << 10;

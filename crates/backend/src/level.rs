@@ -4,7 +4,7 @@
 //! shutdown that wrote the index. So after any crash, whenever it comes, the level begins empty. Between opening and
 //! [`LevelFile::begin`] nothing is lost: a start that fails costs no warm level.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -14,6 +14,7 @@ use nigh_engine::{Stored, Volume};
 use twox_hash::{XxHash3_64, xxhash3_64};
 
 use crate::lock::lock;
+use crate::stamp::Stamp;
 
 /// Where the places begin, in bytes.
 pub const PLACES: u64 = 1 << 20;
@@ -72,9 +73,6 @@ pub enum LevelError {
     Taken(PathBuf),
 }
 
-/// What tells a disk from another one, and from itself before a change: device, inode, size, and time of the last change in ns.
-pub type Stamp = [u64; 4];
-
 /// A volume whose blocks a level holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
@@ -84,22 +82,6 @@ pub struct Home {
     pub name: String,
     /// As its [`Geometry`](crate::Geometry) said after the last write.
     pub stamp: Stamp,
-}
-
-/// The stamp of a regular file whose system counts more than seconds; none of anything else, which can change and not show it.
-pub(crate) fn stamp(meta: &Metadata) -> Option<Stamp> {
-    let changed_ns = (meta.ctime() as u64).wrapping_mul(1_000_000_000).wrapping_add(meta.ctime_nsec() as u64);
-    let shows = meta.is_file() && meta.ctime_nsec() != 0;
-    shows.then_some([meta.dev(), meta.ino(), meta.size(), changed_ns])
-}
-
-/// The stamp of a disk that is several devices, one after the other.
-pub fn joint_stamp(stamps: &[Stamp]) -> Stamp {
-    let bytes: Vec<u8> = stamps.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
-    match stamps {
-        [stamp] => *stamp,
-        _ => [0, 1, 2, 3].map(|seed| XxHash3_64::oneshot_with_seed(seed, &bytes)),
-    }
 }
 
 /// The file of a level, between its opening and its shutdown. Its places are read and written through a device of the same
@@ -519,19 +501,5 @@ mod tests {
         level.begin().unwrap();
         open(&path).0.begin().unwrap();
         assert!(matches!(level.close(&[], std::iter::empty()), Err(LevelError::Taken(_))));
-    }
-
-    #[test]
-    fn a_stamp_changes_with_the_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        let stamp_of = |path: &Path| stamp(&std::fs::metadata(path).unwrap());
-        std::fs::write(&path, b"one").unwrap();
-        let before = stamp_of(&path);
-        assert_eq!((before.is_some(), stamp_of(&path)), (true, before));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        std::fs::write(&path, b"two").unwrap();
-        assert_ne!(stamp_of(&path), before);
-        assert_eq!(stamp_of(Path::new("/dev/null")), None);
     }
 }

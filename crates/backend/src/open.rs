@@ -14,8 +14,8 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use crate::device::Extent;
 use crate::error::{OpenError, OpenErrorKind};
 use crate::kernel::is_read_only;
-use crate::level::{Stamp, stamp};
 use crate::lock::{check, in_use, lock_image, unlock_image};
+use crate::stamp::{self, Stamp};
 
 /// A page of the page cache, in bytes: direct and buffered transfers never share one.
 const PAGE: u64 = 4096;
@@ -295,7 +295,7 @@ impl OpenFile {
 
     /// As `Geometry::stamp`.
     pub(crate) fn stamp(&self) -> io::Result<Option<Stamp>> {
-        Ok(stamp(&self.buffered.metadata()?))
+        stamp::of(&self.buffered, self.size.load(Ordering::Relaxed))
     }
 }
 

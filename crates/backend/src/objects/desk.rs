@@ -11,8 +11,8 @@ use nigh_objects::Disk;
 use tokio::sync::Notify;
 
 use crate::device::{Completion, Extent, Geometry, Job};
-use crate::level::Stamp;
 use crate::signal::Signal;
+use crate::stamp::Stamp;
 
 #[derive(Default)]
 struct Mail {

@@ -26,6 +26,7 @@ mod guard;
 mod hardened;
 mod hung;
 mod levels;
+mod loops;
 mod metrics;
 #[cfg(feature = "objects")]
 mod objects;

@@ -7,7 +7,6 @@
 pub(crate) mod clients;
 pub(crate) mod disk;
 pub(crate) mod history;
-mod ring;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,11 +17,11 @@ use fastrand::Rng;
 use nigh_testkit::tools::installed;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::loops::Loop;
 use crate::serving::{Folder, nigh};
 use clients::Shared;
 use disk::{Disk, SECTOR};
 use history::{History, Op, Promise, Start};
-use ring::Loop;
 
 /// Of the disk: more than memory holds.
 const SIZE: usize = 8 << 20;

@@ -8,16 +8,17 @@ use nigh_testkit::tools::{installed, run};
 use nigh_trace::{Note, Op, ReadOptions, Request, Taken};
 
 use crate::command::{nigh, refusal};
+use crate::loops::Loop;
 
-/// A loop device on a file, until it is dropped.
-struct Loop {
-    device: String,
+/// A block device, and a folder for recordings.
+struct Disk {
+    device: Loop,
     folder: tempfile::TempDir,
 }
 
-impl Loop {
+impl Disk {
     /// `None`, and `test` is reported as skipped, where there can be none.
-    fn new(test: &str) -> Option<Loop> {
+    fn new(test: &str) -> Option<Disk> {
         if !["losetup", "dd"].iter().all(|tool| installed(test, tool)) {
             return None;
         }
@@ -28,13 +29,15 @@ impl Loop {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         std::fs::write(&image, vec![7; 8 << 20]).unwrap();
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(&image).output().unwrap();
-        if !output.status.success() {
-            println!("skipped: {test}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let Some(device) = Loop::attach(&image) else {
+            println!("skipped: {test}: it needs a loop device");
             return None;
-        }
-        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        Some(Loop { device, folder })
+        };
+        Some(Disk { device, folder })
+    }
+
+    fn name(&self) -> &str {
+        self.device.path().to_str().unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -45,7 +48,7 @@ impl Loop {
     fn record(&self, test: &str, name: &str, arguments: &[&str]) -> Option<Child> {
         let file = self.path(name);
         let mut child = Command::new(env!("CARGO_BIN_EXE_nigh"))
-            .args(["record", "--disk", &self.device, "-o", file.to_str().unwrap()])
+            .args(["record", "--disk", self.name(), "-o", file.to_str().unwrap()])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -69,14 +72,8 @@ impl Loop {
     }
 
     fn dd(&self, arguments: &[&str]) {
-        let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("DISK", &self.device)).collect();
+        let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("DISK", self.name())).collect();
         run("dd", &arguments.iter().map(String::as_str).chain(["status=none"]).collect::<Vec<_>>());
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.device]).stderr(Stdio::null()).status();
     }
 }
 
@@ -99,7 +96,7 @@ fn requests(path: &Path) -> (Vec<Request>, Option<Taken>, Vec<Note>) {
 #[test]
 fn every_request_of_a_disk_is_recorded_with_its_latency() {
     let test = "every_request_of_a_disk_is_recorded_with_its_latency";
-    let Some(disk) = Loop::new(test) else { return };
+    let Some(disk) = Disk::new(test) else { return };
     let Some(child) = disk.record(test, "disk.parquet", &[]) else { return };
     disk.dd(&["if=DISK", "of=/dev/null", "bs=64k", "count=50", "skip=3", "iflag=direct"]);
     disk.dd(&["if=/dev/zero", "of=DISK", "bs=4k", "count=20", "seek=100", "oflag=direct", "conv=fsync"]);
@@ -127,7 +124,7 @@ fn every_request_of_a_disk_is_recorded_with_its_latency() {
 #[test]
 fn a_recorder_that_is_killed_leaves_what_it_had_and_nothing_else() {
     let test = "a_recorder_that_is_killed_leaves_what_it_had_and_nothing_else";
-    let Some(disk) = Loop::new(test) else { return };
+    let Some(disk) = Disk::new(test) else { return };
     let Some(mut child) = disk.record(test, "killed.parquet", &[]) else { return };
     child.kill().unwrap();
     child.wait().unwrap();
@@ -153,7 +150,7 @@ fn a_recorder_that_is_killed_leaves_what_it_had_and_nothing_else() {
 #[test]
 fn a_recording_of_nothing_leaves_no_file() {
     let test = "a_recording_of_nothing_leaves_no_file";
-    let Some(disk) = Loop::new(test) else { return };
+    let Some(disk) = Disk::new(test) else { return };
     let Some(child) = disk.record(test, "none.parquet", &["--for", "0.2s"]) else { return };
     let output = child.wait_with_output().unwrap();
     assert!(refusal(&output).contains("nothing was recorded"));

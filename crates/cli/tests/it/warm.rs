@@ -1,9 +1,12 @@
 //! Blocks that were in memory are in memory again after a restart, with and without a level.
 
+use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use nigh_nbd::client::Client;
 
+use crate::loops::Loop;
 use crate::serving::{Folder, Server, nigh, until};
 
 const BLOCK: u64 = 4096;
@@ -49,6 +52,41 @@ fn warm_5_a_restart_keeps_the_hottest_blocks() {
         assert_eq!(of(&folder, "prefetch_issued"), 0);
         server.end();
     }
+}
+
+/// A level is warm after a restart if nobody wrote the block device meanwhile.
+#[test]
+fn warm_5_a_block_device_that_nobody_wrote() {
+    let folder = Folder::new();
+    folder.empty_image("image", DISK);
+    let Some(device) = Loop::attach(&folder.path("image")) else {
+        println!("skipped: warm_5_a_block_device_that_nobody_wrote: it needs a loop device");
+        return;
+    };
+    let disk = format!("disk={}", device.path().display());
+    let (control, file) = (folder.text("control"), format!("file:{}:32M", folder.text("level")));
+    let arguments = ["--memory", "8M", "--control", &control, "--warm", "none", "--level", &file, &disk];
+    let warm = || {
+        let server = folder.serve(&arguments);
+        let status = folder.status();
+        let warm = status["levels"][0]["warm_blocks"].as_u64().unwrap_or_else(|| panic!("{status:#}"));
+        read(&server);
+        server.end();
+        warm
+    };
+    assert_eq!((warm(), warm()), (0, BLOCKS));
+    // Written, and not yet on the device.
+    let mut other = File::options().read(true).write(true).open(device.path()).unwrap();
+    other.write_all(&[1; 4096]).unwrap();
+    assert_eq!((warm(), warm()), (0, BLOCKS), "somebody wrote it");
+    other.read_exact(&mut [0; 4096]).unwrap();
+    assert_eq!(warm(), BLOCKS, "somebody read it");
+    drop(other);
+    // Past the device.
+    let mut image = File::options().write(true).open(folder.path("image")).unwrap();
+    image.write_all(&[2; 4096]).unwrap();
+    image.sync_all().unwrap();
+    assert_eq!(warm(), 0, "somebody wrote its file");
 }
 
 #[test]

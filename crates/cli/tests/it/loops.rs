@@ -1,4 +1,4 @@
-//! The disk as a block device, with which a server works by io_uring.
+//! Files as block devices.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
