@@ -1,5 +1,7 @@
 //! The first seconds after a restart: which share of the reads the disk serves, with and without the list of blocks in memory.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -24,26 +26,55 @@ pub(super) fn run() -> anyhow::Result<()> {
         FIRST.as_secs(),
         load()
     );
-    println!("{:10}{:12}{:>14}{:>10}{:>14}{:>10}", "end", "level", "no list, %", "reads", "with it, %", "reads");
-    for killed in [false, true] {
-        for level in [false, true] {
-            let without = first(killed, level, false)?;
-            let with = first(killed, level, true)?;
-            let (end, below) = (if killed { "kill -9" } else { "SIGTERM" }, if level { "file" } else { "none" });
-            println!("{end:10}{below:12}{:>14.1}{:>10}{:>14.1}{:>10}", without.0, without.1, with.0, with.1);
+    println!(
+        "{:14}{:10}{:8}{:>14}{:>10}{:>14}{:>10}",
+        "disk", "end", "level", "no list, %", "reads", "with it, %", "reads"
+    );
+    for disk in ["file", "block device"] {
+        for killed in [false, true] {
+            for level in [false, true] {
+                let without = first(disk, killed, level, false)?;
+                let with = first(disk, killed, level, true)?;
+                let (end, below) = (if killed { "kill -9" } else { "SIGTERM" }, if level { "file" } else { "none" });
+                println!(
+                    "{disk:14}{end:10}{below:8}{:>14.1}{:>10}{:>14.1}{:>10}",
+                    without.0, without.1, with.0, with.1
+                );
+            }
         }
     }
     Ok(())
 }
 
+/// A loop device on a file; detached when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn attach(file: &Path) -> anyhow::Result<Loop> {
+        let output = Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(Loop(String::from_utf8(output.stdout)?.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if !Command::new("losetup").args(["--detach", &self.0]).status().is_ok_and(|status| status.success()) {
+            eprintln!("{} is not detached", self.0);
+        }
+    }
+}
+
 /// The share of the reads that the disk served after a restart, in percent, and the number of reads.
-fn first(killed: bool, level: bool, list: bool) -> anyhow::Result<(f64, u64)> {
+fn first(disk: &str, killed: bool, level: bool, list: bool) -> anyhow::Result<(f64, u64)> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
     std::fs::File::create(path("disk"))?.set_len(DISK)?;
+    let device = if disk == "file" { None } else { Some(Loop::attach(&path("disk"))?) };
+    let disk = device.as_ref().map_or_else(|| path("disk").display().to_string(), |device| device.0.clone());
     let serve = || {
         let mut serve = nigh()?;
-        serve.arg("serve").arg(format!("=delay:1ms:{}", path("disk").display()));
+        serve.arg("serve").arg(format!("=delay:1ms:{disk}"));
         serve.args(["--memory", &format!("{MEMORY_MIB}M"), "--log", "error", "--control"]).arg(path("control"));
         serve.arg("--listen").arg(format!("unix:{}", path("socket").display()));
         if level {
