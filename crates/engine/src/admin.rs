@@ -18,30 +18,30 @@ impl Engine {
     /// Whether `surplus_memory` returns any frames: after a change, and after anything that frees frames.
     #[inline]
     pub fn has_surplus(&self) -> bool {
-        self.frames.surplus(self.reserved) > 0
+        self.memory.frames.surplus(self.memory.reserved) > 0
     }
 
     /// At most `most` free frames beyond a lowered capacity. The host returns their memory to the system, and then
     /// calls `return_memory`. They are sorted by address; their contents do not matter.
     pub fn surplus_memory(&mut self, most: usize) -> Option<Exclusive> {
-        let frames = self.frames.take_surplus(self.reserved, most);
+        let frames = self.memory.frames.take_surplus(self.memory.reserved, most);
         let bytes = frames.len() * self.config.block_bytes as usize;
-        (bytes > 0).then(|| Exclusive::of(&self.arena, &frames, 0, bytes))
+        (bytes > 0).then(|| Exclusive::of(&self.memory.arena, &frames, 0, bytes))
     }
 
     /// Takes back the frames of `surplus_memory`, and continues requests that waited for frames meanwhile.
     pub fn return_memory(&mut self, now: u64, frames: Exclusive) {
-        assert!(frames.belongs(&self.arena));
+        assert!(frames.belongs(&self.memory.arena));
         let list = frames.frames().to_vec();
         drop(frames);
-        list.into_iter().for_each(|frame| self.frames.put_idle(frame));
+        list.into_iter().for_each(|frame| self.memory.frames.put_idle(frame));
         self.pump(now);
     }
 
     /// From now on, committed writes of `volume` reach its device according to `mode`. Blocks that are already dirty
     /// stay dirty until they are written back.
     pub fn set_mode(&mut self, volume: Volume, mode: WriteMode) -> Result<(), Refusal> {
-        let state = self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoVolume)?;
+        let state = self.volumes.all.get_mut(volume.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoVolume)?;
         state.mode = mode;
         Ok(())
     }
@@ -53,25 +53,25 @@ impl Engine {
 
     /// The counters of `volume`, if it is open.
     pub fn counters(&self, volume: Volume) -> Option<Counters> {
-        self.volumes.get(volume.0 as usize)?.as_ref().map(|state| state.counters)
+        self.volumes.all.get(volume.0 as usize)?.as_ref().map(|state| state.counters)
     }
 
     /// The number of dirty blocks of `volume`, if it is open.
     pub fn dirty(&self, volume: Volume) -> Option<u32> {
-        self.volumes.get(volume.0 as usize)?.as_ref().map(|state| state.dirty.len() as u32)
+        self.volumes.all.get(volume.0 as usize)?.as_ref().map(|state| state.dirty.len() as u32)
     }
 
     /// The present contents of the engine.
     pub fn gauges(&self) -> Gauges {
         Gauges {
-            resident: self.resident,
-            ghosts: self.slots.len() as u32 - self.resident,
-            dirty: self.dirty,
-            frames: self.frames.in_use(),
-            loading: self.loads.len() as u32,
-            requests: (self.requests.len() - self.free_requests.len()) as u32,
-            waiting: self.queueing,
-            queued: self.queued,
+            resident: self.slots.resident,
+            ghosts: self.slots.len() as u32 - self.slots.resident,
+            dirty: self.cleaner.dirty,
+            frames: self.memory.frames.in_use(),
+            loading: self.memory.loads.len() as u32,
+            requests: (self.requests.all.len() - self.requests.free.len()) as u32,
+            waiting: self.line.queueing,
+            queued: self.ports.queued,
         }
     }
 
@@ -83,8 +83,8 @@ impl Engine {
     /// The state of block number `block` of `volume` in the cache.
     pub fn state(&self, volume: Volume, block: u64) -> BlockState {
         match self.current(Key::new(volume, block)) {
-            Some(frame) if self.frames.has(frame, DIRTY) => BlockState::Dirty,
-            Some(frame) if !self.frames.has(frame, LOADING) => BlockState::Clean,
+            Some(frame) if self.memory.frames.has(frame, DIRTY) => BlockState::Dirty,
+            Some(frame) if !self.memory.frames.has(frame, LOADING) => BlockState::Clean,
             _ => BlockState::Absent,
         }
     }
@@ -102,16 +102,20 @@ impl Engine {
 
     /// The blocks of `range` of an open `volume` that are dirty, in order. It takes time for these blocks only.
     pub fn dirty_blocks(&self, volume: Volume, range: Range<u64>) -> impl Iterator<Item = u64> {
-        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
         state.into_iter().flat_map(move |state| state.dirty.within(range.clone()))
     }
 
     /// Memory of the index and of the frames' bookkeeping, in bytes, without that of the policy and without that for
     /// dirty blocks, requests and operations.
     pub fn metadata_bytes(&self) -> usize {
-        let targets = self.volumes.iter().flatten().flat_map(|state| &state.targets);
+        let targets = self.volumes.all.iter().flatten().flat_map(|state| &state.targets);
         let unflushed = targets.map(|target| target.unflushed.bytes()).sum::<usize>();
-        self.slots.bytes() + self.frames.bytes() + self.arena.bookkeeping_bytes() + self.level_bytes() + unflushed
+        self.slots.bytes()
+            + self.memory.frames.bytes()
+            + self.memory.arena.bookkeeping_bytes()
+            + self.level_bytes()
+            + unflushed
     }
 
     /// Recounts every invariant (tests and fuzzing only).
@@ -126,33 +130,33 @@ impl Engine {
         let frames = self.config.capacity_max + self.config.spare + self.config.storing;
         let mut owners = vec![0u32; frames as usize];
         let mut resident = 0;
-        let mut unused = vec![0; self.volumes.len()];
+        let mut unused = vec![0; self.volumes.all.len()];
         for slot in self.slots.used() {
             let frame = self.slots.frame(slot);
             if frame != NONE {
                 owners[frame as usize] += 1;
                 resident += 1;
                 let volume = self.slots.key(slot).volume();
-                unused[volume.0 as usize] += u64::from(self.frames.has(frame, PREFETCHED));
-                assert!(!self.outside.contains_key(&self.slots.key(slot)), "a block is resident and outside");
+                unused[volume.0 as usize] += u64::from(self.memory.frames.has(frame, PREFETCHED));
+                assert!(!self.memory.outside.contains_key(&self.slots.key(slot)), "a block is resident and outside");
             }
         }
-        assert_eq!(resident, self.resident);
-        assert!(self.resident <= self.capacity);
-        for (&key, &frame) in &self.outside {
+        assert_eq!(resident, self.slots.resident);
+        assert!(self.slots.resident <= self.size.capacity);
+        for (&key, &frame) in &self.memory.outside {
             owners[frame as usize] += 1;
-            let lingers = self.lingering.contains(&(Some(key), frame))
-                || self.frames.has(frame, TRANSIT)
-                    && (self.transit.contains(&(key, frame)) || self.ahead.contains(&(key, frame)));
-            assert!(lingers || self.frames.has(frame, DIRTY | LOADING), "a frame that nobody will free");
-            unused[key.volume().0 as usize] += u64::from(self.frames.has(frame, PREFETCHED));
+            let lingers = self.memory.lingering.contains(&(Some(key), frame))
+                || self.memory.frames.has(frame, TRANSIT)
+                    && (self.levels.transit.contains(&(key, frame)) || self.levels.ahead.contains(&(key, frame)));
+            assert!(lingers || self.memory.frames.has(frame, DIRTY | LOADING), "a frame that nobody will free");
+            unused[key.volume().0 as usize] += u64::from(self.memory.frames.has(frame, PREFETCHED));
         }
-        for &(key, frame) in &self.lingering {
+        for &(key, frame) in &self.memory.lingering {
             owners[frame as usize] += u32::from(key.is_none());
         }
         let operation_blocks = self.config.limits.operation_bytes >> self.shift;
         let mut dirty = 0;
-        for (at, state) in self.volumes.iter().enumerate() {
+        for (at, state) in self.volumes.all.iter().enumerate() {
             let Some(state) = state else { continue };
             let counters = &state.counters;
             let over = counters.prefetch_used + counters.prefetch_wasted;
@@ -161,25 +165,32 @@ impl Engine {
             for (block, frame) in state.dirty.iter() {
                 dirty += 1;
                 assert_eq!(self.current(Key::new(Volume(at as u32), block)), Some(frame));
-                assert!(self.frames.has(frame, DIRTY));
+                assert!(self.memory.frames.has(frame, DIRTY));
             }
             for Target { port, unflushed, .. } in &state.targets {
-                let at_once = self.ports[usize::from(port.0)].as_ref().expect("an open port").depth * operation_blocks;
+                let at_once =
+                    self.ports.all[usize::from(port.0)].as_ref().expect("an open port").depth * operation_blocks;
                 let most = self.config.write_back.unflushed.saturating_mul(2).saturating_add(at_once);
                 assert!(unflushed.written() <= most, "more unflushed blocks than allowed");
             }
             for block in state.targets.iter().flat_map(|target| target.unflushed.blocks()) {
                 let frame = self.current(Key::new(Volume(at as u32), block)).expect("an unflushed block is in memory");
-                assert!(self.frames.has(frame, DIRTY | UNFLUSHED), "nothing notes when an unflushed block leaves");
+                assert!(
+                    self.memory.frames.has(frame, DIRTY | UNFLUSHED),
+                    "nothing notes when an unflushed block leaves"
+                );
             }
         }
-        assert_eq!(dirty, self.dirty);
+        assert_eq!(dirty, self.cleaner.dirty);
         self.check_lists();
         self.check_levels();
-        assert!(self.dirty + self.filling <= self.dirty_most, "more dirty blocks than allowed");
-        self.dirty_most = self.marks.most.max(self.dirty + self.filling);
+        assert!(
+            self.cleaner.dirty + self.requests.filling <= self.cleaner.dirty_most,
+            "more dirty blocks than allowed"
+        );
+        self.cleaner.dirty_most = self.size.marks.most.max(self.cleaner.dirty + self.requests.filling);
         let mut filling = 0;
-        for active in self.requests.iter().flatten() {
+        for active in self.requests.all.iter().flatten() {
             if active.held.is_none() {
                 for &frame in active.frames.iter().filter(|&&frame| frame != NONE) {
                     owners[frame as usize] += 1;
@@ -187,15 +198,18 @@ impl Engine {
                 }
             }
         }
-        assert_eq!(filling, self.filling);
+        assert_eq!(filling, self.requests.filling);
         self.carried_frames().for_each(|frame| owners[frame as usize] += 1);
         // The frame of a load belongs to its block, or to none if the block was overwritten or dropped meanwhile.
-        for &frame in self.loads.keys() {
+        for &frame in self.memory.loads.keys() {
             owners[frame as usize] = owners[frame as usize].max(1);
         }
         assert!(owners.iter().all(|&count| count <= 1), "a frame has two owners");
-        assert_eq!(owners.iter().sum::<u32>(), self.frames.in_use(), "frames leaked");
-        assert_eq!(self.loads.values().filter(|load| load.reading != Reading::Demand).count() as u32, self.prefetching);
+        assert_eq!(owners.iter().sum::<u32>(), self.memory.frames.in_use(), "frames leaked");
+        assert_eq!(
+            self.memory.loads.values().filter(|load| load.reading != Reading::Demand).count() as u32,
+            self.requests.prefetching
+        );
         self.check_shares();
         self.check_damaged();
     }

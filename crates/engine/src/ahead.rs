@@ -34,11 +34,11 @@ impl Engine {
         places: impl FnOnce(Range<u64>) -> P,
     ) -> Result<Submitted, Refusal> {
         let is_predicted = self.is_predicted(read.tenant);
-        let before = self.starting.len();
+        let before = self.requests.starting.len();
         let submitted = self.submit(now, read)?;
-        if self.starting.len() > before {
+        if self.requests.starting.len() > before {
             // Not in steps: its misses are queued together with the prefetches.
-            let start = self.starting.pop_back().expect("just begun");
+            let start = self.requests.starting.pop_back().expect("just begun");
             let all = start.left();
             self.start_more(start, all, now);
         }
@@ -62,7 +62,8 @@ impl Engine {
 
     /// Prefetches `place` of the volume of `read` because of that read; bytes beyond the volume's end are left out.
     pub fn fetch_ahead(&mut self, now: u64, read: &Request, place: Range<u64>) {
-        let bytes = self.volumes.get(read.volume.0 as usize).and_then(Option::as_ref).map_or(0, |state| state.bytes);
+        let bytes =
+            self.volumes.all.get(read.volume.0 as usize).and_then(Option::as_ref).map_or(0, |state| state.bytes);
         let length = place.end.min(bytes).saturating_sub(place.start);
         if length > 0 {
             // It is a hint: rejected while the volume is being closed.

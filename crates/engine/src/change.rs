@@ -2,6 +2,7 @@
 
 use nigh_policy::{Policy, Room, Setup, Spec};
 
+use crate::config::Marks;
 use crate::decider::{Successor, ghosts_of};
 use crate::engine::Engine;
 use crate::error::ConfigError;
@@ -12,6 +13,28 @@ const BLOCKS_A_STEP: u32 = 128;
 /// The most slots that one step allocates memory for.
 const SLOTS_A_STEP: u32 = 4096;
 
+/// The number of blocks in memory, and the change of it or of the policy that is being carried out.
+pub(crate) struct Size {
+    pub(crate) capacity: u32,
+    /// The target of the capacity.
+    pub(crate) goal: u32,
+    /// The limits of dirty blocks for `capacity`.
+    pub(crate) marks: Marks,
+    /// The next policy, which decides as soon as there is room for its ghosts.
+    pub(crate) next: Option<Successor>,
+    /// The number of ghosts that the policy has room for, and that of its predecessor while there is one.
+    pub(crate) ghosts: u32,
+    pub(crate) ghosts_before: u32,
+    /// Whether `step` may have something to do.
+    pub(crate) stepping: bool,
+}
+
+impl Size {
+    pub(crate) fn new(capacity: u32, ghosts: u32, marks: Marks) -> Size {
+        Size { capacity, goal: capacity, marks, next: None, ghosts, ghosts_before: 0, stepping: false }
+    }
+}
+
 impl Engine {
     /// From now on the policy keeps at most `capacity` blocks resident, which is limited to `Config::capacity_max`;
     /// after an error nothing has changed. [`step`](Engine::step) carries it out. Order and ghosts are kept. The blocks
@@ -21,18 +44,18 @@ impl Engine {
             return Err(ConfigError::Impossible { what: "capacity must be from 1 to capacity_max" });
         }
         self.check_slots(&self.config.policy, capacity, self.policy.ghosts(capacity)?, self.policy.slots_most())?;
-        if let Some(next) = &self.next {
+        if let Some(next) = &self.size.next {
             self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
         }
-        self.goal = capacity;
-        self.stepping = true;
+        self.size.goal = capacity;
+        self.size.stepping = true;
         Ok(())
     }
 
     /// Checks that a policy that numbers `most` slots can number those of the index with `capacity` blocks and this
     /// many ghosts.
     fn check_slots(&self, policy: &Spec, capacity: u32, ghosts: u32, most: u32) -> Result<(), ConfigError> {
-        match self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts))) {
+        match self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts))) {
             slots if slots > most => Err(ConfigError::Slots { policy: Box::new(policy.clone()), slots, most }),
             _ => Ok(()),
         }
@@ -40,9 +63,9 @@ impl Engine {
 
     /// The argument of [`Successor::new`] for a policy of this engine.
     pub fn setup(&self, policy: &Spec) -> Result<Setup, ConfigError> {
-        let (capacity, block_bytes) = (self.capacity, self.config.block_bytes);
+        let (capacity, block_bytes) = (self.size.capacity, self.config.block_bytes);
         let ghosts = ghosts_of(policy, capacity)?;
-        let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts)));
+        let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts)));
         Ok(Setup { capacity, slots, block_bytes, ghosts, future: None, patterns: None })
     }
 
@@ -56,16 +79,16 @@ impl Engine {
                 what: "a cache with tenants takes its policies from them and has none of its own",
             });
         }
-        if self.unified {
+        if self.levels.unified {
             return Err(ConfigError::Impossible {
                 what: "its policy decides for its levels, too, so it keeps it: restart for another one",
             });
         }
-        for capacity in [self.capacity, self.goal] {
+        for capacity in [self.size.capacity, self.size.goal] {
             self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
         }
-        self.stepping = true;
-        Ok(self.next.replace(next))
+        self.size.stepping = true;
+        Ok(self.size.next.replace(next))
     }
 
     /// Continues the closing of volumes, a change of size or policy, or the application of hints, for a limited number
@@ -75,30 +98,33 @@ impl Engine {
         if let Some((volume, from)) = self.forgetting() {
             self.forget_some(volume, from);
             self.pump(now);
-        } else if self.is_cramped() && self.ending {
+        } else if self.is_cramped() && self.volumes.ending {
             self.give_way(BLOCKS_A_STEP, now);
-        } else if self.ending {
+        } else if self.volumes.ending {
             self.serve_untried(now);
         } else if self.policy.is_pending() {
             self.step_policy();
-        } else if self.next.is_some() {
+        } else if self.size.next.is_some() {
             self.step_to_next();
-        } else if self.goal > self.capacity {
+        } else if self.size.goal > self.size.capacity {
             self.step_up(now);
-        } else if self.goal < self.capacity && self.can_shrink() {
+        } else if self.size.goal < self.size.capacity && self.can_shrink() {
             self.step_down();
         } else if self.is_cramped() {
             self.give_way(BLOCKS_A_STEP, now);
-        } else if self.untried > 0 {
+        } else if self.line.untried > 0 {
             self.serve_untried(now);
         }
-        self.stepping = self.is_changing();
+        self.size.stepping = self.is_changing();
         self.can_step()
     }
 
     /// Whether a change is incomplete.
     pub fn is_changing(&self) -> bool {
-        self.forgetting().is_some() || self.policy.is_pending() || self.next.is_some() || self.goal != self.capacity
+        self.forgetting().is_some()
+            || self.policy.is_pending()
+            || self.size.next.is_some()
+            || self.size.goal != self.size.capacity
     }
 
     /// A policy that was replaced and has handed over everything: the host should free its memory while no request
@@ -109,25 +135,25 @@ impl Engine {
 
     /// The number of blocks that the policy may keep resident at present.
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.size.capacity
     }
 
     /// Whether `step` can do something at once.
     pub(crate) fn can_step(&self) -> bool {
         self.is_cramped()
-            || self.untried > 0
-            || !self.ending
-                && self.stepping
-                && (self.goal >= self.capacity
+            || self.line.untried > 0
+            || !self.volumes.ending
+                && self.size.stepping
+                && (self.size.goal >= self.size.capacity
                     || self.can_shrink()
-                    || self.next.is_some()
+                    || self.size.next.is_some()
                     || self.policy.is_pending()
                     || self.forgetting().is_some())
     }
 
     /// Not while frames that the last step withdrew are still in use: dirty blocks in them wait to be written.
     fn can_shrink(&self) -> bool {
-        !self.frames.is_overdrawn(self.reserved)
+        !self.memory.frames.is_overdrawn(self.memory.reserved)
     }
 
     fn step_policy(&mut self) {
@@ -138,20 +164,20 @@ impl Engine {
         decider.step(BLOCKS_A_STEP, tick, &known);
         self.drain_forgotten();
         if !self.policy.is_pending() {
-            self.ghosts_before = 0;
+            self.size.ghosts_before = 0;
             self.set_slots();
         }
     }
 
     fn step_to_next(&mut self) {
-        let ghosts = self.next.as_ref().and_then(|next| next.ghosts(self.capacity).ok());
+        let ghosts = self.size.next.as_ref().and_then(|next| next.ghosts(self.size.capacity).ok());
         let ghosts = ghosts.expect("it was asked before");
-        let most = Slots::most(self.capacity, ghosts.max(self.ghosts));
+        let most = Slots::most(self.size.capacity, ghosts.max(self.size.ghosts));
         if !self.slots.lengthen(most, SLOTS_A_STEP) {
             return;
         }
-        let mut next = self.next.take().expect("one that waits");
-        self.ghosts_before = std::mem::replace(&mut self.ghosts, ghosts);
+        let mut next = self.size.next.take().expect("one that waits");
+        self.size.ghosts_before = std::mem::replace(&mut self.size.ghosts, ghosts);
         self.set_slots();
         next.resize(self.room());
         self.drain_forgotten();
@@ -161,8 +187,8 @@ impl Engine {
     }
 
     fn step_up(&mut self, now: u64) {
-        let ghosts = self.policy.ghosts(self.goal).expect("it was asked before");
-        let most = Slots::most(self.goal, ghosts.max(self.ghosts));
+        let ghosts = self.policy.ghosts(self.size.goal).expect("it was asked before");
+        let most = Slots::most(self.size.goal, ghosts.max(self.size.ghosts));
         if self.slots.numbers() < self.slots.numbers_for(most) {
             self.slots.lengthen(most, SLOTS_A_STEP);
             self.policy.resize(self.room());
@@ -170,39 +196,39 @@ impl Engine {
             return;
         }
         self.slots.set_limit(most);
-        self.set_capacity(self.goal.min(self.capacity + BLOCKS_A_STEP));
+        self.set_capacity(self.size.goal.min(self.size.capacity + BLOCKS_A_STEP));
         self.pump(now);
     }
 
     fn step_down(&mut self) {
-        self.set_capacity(self.goal.max(self.capacity.saturating_sub(BLOCKS_A_STEP)));
+        self.set_capacity(self.size.goal.max(self.size.capacity.saturating_sub(BLOCKS_A_STEP)));
     }
 
     /// From now on the policy keeps `capacity` blocks, and the others leave.
     fn set_capacity(&mut self, capacity: u32) {
-        self.capacity = capacity;
-        self.ghosts = self.policy.ghosts(capacity).expect("it was asked before, for more or less blocks");
+        self.size.capacity = capacity;
+        self.size.ghosts = self.policy.ghosts(capacity).expect("it was asked before, for more or less blocks");
         self.drain_forgotten();
         self.policy.resize(self.room());
         self.drain_forgotten();
-        while self.resident > capacity {
+        while self.slots.resident > capacity {
             let victim = self.policy.shed();
             self.depart(victim);
             self.drain_forgotten();
         }
         self.set_slots();
-        self.frames.set_limit(capacity + self.config.spare + self.config.storing);
-        self.marks = self.config.marks(capacity);
-        self.looks = self.aging.len();
-        self.dirty_most = self.marks.most.max(self.dirty + self.filling);
+        self.memory.frames.set_limit(capacity + self.config.spare + self.config.storing);
+        self.size.marks = self.config.marks(capacity);
+        self.cleaner.looks = self.cleaner.aging.len();
+        self.cleaner.dirty_most = self.size.marks.most.max(self.cleaner.dirty + self.requests.filling);
     }
 
     fn room(&self) -> Room {
-        Room { capacity: self.capacity, slots: self.slots.numbers(), ghosts: self.ghosts }
+        Room { capacity: self.size.capacity, slots: self.slots.numbers(), ghosts: self.size.ghosts }
     }
 
     /// Makes room in the index for the largest possible number of blocks and ghosts.
     fn set_slots(&mut self) {
-        self.slots.set_limit(Slots::most(self.capacity, self.ghosts.max(self.ghosts_before)));
+        self.slots.set_limit(Slots::most(self.size.capacity, self.size.ghosts.max(self.size.ghosts_before)));
     }
 }

@@ -20,14 +20,14 @@ impl Engine {
     /// if it is `Failed`, the volume stays open. With `discard` it never fails: dirty blocks are dropped, unless a
     /// request waits for their write, and requests that wait for room fail.
     pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
-        match self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
+        match self.volumes.all.get_mut(volume.0 as usize).and_then(Option::as_mut) {
             Some(state) if state.closing.is_none() => {
                 state.closing = Some(Closing { token, discard, forgetting: None });
                 state.pause = 0;
             }
             _ => return Err(Refusal::NoVolume),
         }
-        self.closing.push(volume);
+        self.volumes.closing.push(volume);
         self.make_due(volume);
         self.pump(now);
         Ok(())
@@ -38,8 +38,8 @@ impl Engine {
     pub(crate) fn fail_closing(&mut self, volume: Volume, fault: Fault) -> bool {
         match self.volume(volume).closing.take_if(|closing| !closing.discard) {
             Some(closing) => {
-                self.closing.retain(|&other| other != volume);
-                self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Failed(fault) });
+                self.volumes.closing.retain(|&other| other != volume);
+                self.requests.replies.push_back(Reply { token: closing.token, outcome: Outcome::Failed(fault) });
                 true
             }
             None => false,
@@ -49,8 +49,8 @@ impl Engine {
     /// For closing with `discard`: drops dirty blocks whose write no request waits for, and fails requests that wait
     /// for room, which may never become free.
     pub(crate) fn drop_discarded(&mut self, now: u64) {
-        for at in 0..self.closing.len() {
-            let volume = self.closing[at];
+        for at in 0..self.volumes.closing.len() {
+            let volume = self.volumes.closing[at];
             let state = self.volume(volume);
             if !state.closing.is_some_and(|closing| closing.discard) {
                 continue;
@@ -60,9 +60,9 @@ impl Engine {
                 self.drop_blocks(volume, block..block + 1);
             }
             self.fail_queued(volume, Fault::SHUT_DOWN, now);
-            for start in self.starting.iter().filter(|start| start.volume == volume) {
+            for start in self.requests.starting.iter().filter(|start| start.volume == volume) {
                 // It may need blocks that are dropped.
-                self.requests[start.id as usize].as_mut().expect("a request in progress").fault =
+                self.requests.all[start.id as usize].as_mut().expect("a request in progress").fault =
                     Some(Fault::SHUT_DOWN);
             }
         }
@@ -82,7 +82,7 @@ impl Engine {
     }
 
     fn fail_waiting(&mut self, failed: VecDeque<u32>, fault: Fault, now: u64) {
-        self.queueing -= failed.len() as u32;
+        self.line.queueing -= failed.len() as u32;
         for id in failed {
             self.active(id).fault = Some(fault);
             // An edge of a zeroes may be under way to the device.
@@ -93,8 +93,8 @@ impl Engine {
     /// Advances the closing of volumes until they have nothing to wait for: [`step`](Engine::step) does the rest.
     pub(crate) fn go_on_closing(&mut self, now: u64) {
         let mut lost = Vec::new();
-        for at in 0..self.closing.len() {
-            let volume = self.closing[at];
+        for at in 0..self.volumes.closing.len() {
+            let volume = self.volumes.closing[at];
             let state = self.volume(volume);
             let closing = state.closing.expect("it is being closed");
             if closing.forgetting.is_some() {
@@ -112,8 +112,8 @@ impl Engine {
                 continue;
             }
             state.closing = Some(Closing { forgetting: Some(0), ..closing });
-            self.stepping = true;
-            if self.ending {
+            self.size.stepping = true;
+            if self.volumes.ending {
                 self.close_at_end(volume, closing);
             }
             let dirty: Vec<u64> = self.volume(volume).dirty.iter().map(|(block, _)| block).collect();
@@ -128,11 +128,11 @@ impl Engine {
     /// written, and its number is not used again. Blocks are not forgotten, and changes of size or policy are left as they
     /// are.
     pub fn end(&mut self) {
-        if std::mem::replace(&mut self.ending, true) {
+        if std::mem::replace(&mut self.volumes.ending, true) {
             return;
         }
-        for at in 0..self.closing.len() {
-            let volume = self.closing[at];
+        for at in 0..self.volumes.closing.len() {
+            let volume = self.volumes.closing[at];
             let closing = self.volume(volume).closing.expect("it is being closed");
             if closing.forgetting.is_some() {
                 self.close_at_end(volume, closing);
@@ -145,23 +145,23 @@ impl Engine {
         if closing.discard {
             self.forget_opening(volume);
         }
-        self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
+        self.requests.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
     }
 
     /// Whether all of `volume` is on its devices, and stable: it is closed, or being closed with nothing left to do but to
     /// forget its blocks.
     pub fn is_written(&self, volume: Volume) -> bool {
-        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
         state.is_none_or(|state| state.closing.is_some_and(|closing| closing.forgetting.is_some()))
     }
 
     /// A volume whose blocks are to be forgotten, and the slot to continue with.
     pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
-        if self.ending {
+        if self.volumes.ending {
             return None;
         }
-        self.closing.iter().find_map(|&volume| {
-            let closing = self.volumes[volume.0 as usize].as_ref()?.closing?;
+        self.volumes.closing.iter().find_map(|&volume| {
+            let closing = self.volumes.all[volume.0 as usize].as_ref()?.closing?;
             closing.forgetting.map(|from| (volume, from))
         })
     }
@@ -190,23 +190,23 @@ impl Engine {
         }
         let (token, discard) = (closing.token, closing.discard);
         // They are in frames beyond the capacity, which are few.
-        let outside = self.outside.keys().copied().filter(|key| key.volume() == volume);
+        let outside = self.memory.outside.keys().copied().filter(|key| key.volume() == volume);
         let mut outside: Vec<Key> = outside.collect();
         outside.sort_unstable();
         outside.into_iter().for_each(|key| self.drop_block(key));
-        self.closing.retain(|&other| other != volume);
+        self.volumes.closing.retain(|&other| other != volume);
         self.unlist(volume);
         if discard {
             self.forget_opening(volume);
         }
-        let gone = self.volumes[volume.0 as usize].take().expect("an open volume");
-        self.failing.retain(|&other| other != volume);
+        let gone = self.volumes.all[volume.0 as usize].take().expect("an open volume");
+        self.volumes.failing.retain(|&other| other != volume);
         for part in &gone.parts {
             self.port(part.port).users -= 1;
         }
         for target in &gone.targets {
             self.port(target.port).volumes.retain(|&other| other != volume);
         }
-        self.replies.push_back(Reply { token, outcome: Outcome::Done });
+        self.requests.replies.push_back(Reply { token, outcome: Outcome::Done });
     }
 }

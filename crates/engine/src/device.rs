@@ -5,11 +5,13 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::arena::Exclusive;
-use crate::engine::{Engine, LoadWaiters, Step};
+use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING, UNFLUSHED};
+use crate::memory::LoadWaiters;
 use crate::queue::{Class, Waiting};
 use crate::record::{Carry, Fetch, Reading, Record, Store};
 use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
+use crate::requests::Step;
 use crate::slots::Key;
 use crate::volume::{Round, Target};
 
@@ -17,7 +19,7 @@ impl Engine {
     /// Where `blocks` of `volume`, which are in one region, are: the port, and the bytes on its device, up to the end
     /// of the volume.
     pub(crate) fn home(&self, volume: Volume, blocks: Range<u64>) -> (Port, Range<u64>) {
-        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
         let part = &state.parts[state.part_of(blocks.start)];
         debug_assert!(blocks.end <= part.blocks.end, "an operation lies in one region");
         let length = (blocks.end << self.shift).min(state.bytes) - (blocks.start << self.shift);
@@ -27,7 +29,7 @@ impl Engine {
 
     /// The pieces of `blocks` of `volume`, each in one region.
     pub(crate) fn pieces(&self, volume: Volume, blocks: &Range<u64>) -> SmallVec<[Range<u64>; 1]> {
-        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
         let parts = state.parts[state.part_of(blocks.start)..].iter().map(|part| &part.blocks);
         let parts = parts.take_while(|part| part.start < blocks.end);
         parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
@@ -35,10 +37,10 @@ impl Engine {
 
     pub(crate) fn queue_operation(&mut self, port: Port, class: Class, waiting: Waiting, record: Record) -> u64 {
         let id = waiting.id;
-        self.operations_made += 1;
-        self.operations.insert(id, record);
+        self.ports.made += 1;
+        self.ports.operations.insert(id, record);
         self.port(port).queue.push(class, waiting);
-        self.queued += 1;
+        self.ports.queued += 1;
         self.make_ready(port);
         id
     }
@@ -59,14 +61,14 @@ impl Engine {
         let (port, block) = (part.port, part.place + blocks.start - part.blocks.start);
         let region = u64::from(volume.0) << 32 | at as u64;
         let alone = matches!(record, Record::Read { alone: true, .. });
-        let id = self.operations_made;
+        let id = self.ports.made;
         let waiting = Waiting { id, block, blocks: blocks.end - blocks.start, since: now, region, alone };
         self.queue_operation(port, class, waiting, record)
     }
 
     /// A request now waits for the prefetch `id`. If its operation has already started, nothing changes for the device.
     pub(crate) fn promote(&mut self, id: u64) {
-        let port = match self.operations.get(&id) {
+        let port = match self.ports.operations.get(&id) {
             Some(Record::Read { first, .. }) => self.home(first.volume(), first.index()..first.index() + 1).0,
             Some(Record::Fetch(fetch)) => self.level_port(fetch.level),
             _ => return,
@@ -79,7 +81,7 @@ impl Engine {
         state.operations += 1;
         state.target(port).flushing = true;
         state.round.as_mut().expect("a flush belongs to a round").operations += 1;
-        let id = self.operations_made;
+        let id = self.ports.made;
         let waiting = Waiting { id, block: 0, blocks: 0, since: now, region: 0, alone: true };
         self.queue_operation(port, Class::Control, waiting, Record::Flush { volume });
     }
@@ -112,7 +114,7 @@ impl Engine {
             let state = self.port(port);
             if let Some(run) = state.queue.pop(most, now) {
                 state.at_device += 1;
-                self.queued -= run.len() as u32;
+                self.ports.queued -= run.len() as u32;
                 self.make_ready(port);
                 return Some(self.start(port, &run, now));
             }
@@ -123,30 +125,30 @@ impl Engine {
     fn start(&mut self, port: Port, run: &[Waiting], now: u64) -> Operation {
         let (first, joined) = run.split_first().expect("a run is not empty");
         for other in joined {
-            let Some(Record::Read { first: key, frames: more, .. }) = self.operations.remove(&other.id) else {
+            let Some(Record::Read { first: key, frames: more, .. }) = self.ports.operations.remove(&other.id) else {
                 unreachable!("only reads are joined");
             };
             self.volume(key.volume()).operations -= 1;
             for frame in &more {
-                self.loads.get_mut(frame).expect("a frame being loaded has a load").operation = first.id;
+                self.memory.loads.get_mut(frame).expect("a frame being loaded has a load").operation = first.id;
             }
-            let Some(Record::Read { frames, .. }) = self.operations.get_mut(&first.id) else {
+            let Some(Record::Read { frames, .. }) = self.ports.operations.get_mut(&first.id) else {
                 unreachable!("only reads are joined");
             };
             frames.extend(more);
         }
-        if let Some(Record::Fetch(_) | Record::Store(_) | Record::Carry(_)) = self.operations.get(&first.id) {
+        if let Some(Record::Fetch(_) | Record::Store(_) | Record::Carry(_)) = self.ports.operations.get(&first.id) {
             return self.start_level(first.id, port, now);
         }
         let consecutive = |first: Key, count: usize| first.index()..first.index() + count as u64;
-        let (volume, blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
+        let (volume, blocks, action) = match self.ports.operations.get_mut(&first.id).expect("a queued operation") {
             Record::Read { first, frames, since, .. } => {
                 *since = now;
                 let (first, frames) = (*first, frames.clone());
                 let blocks = consecutive(first, frames.len());
                 let (_, bytes) = self.home(first.volume(), blocks.clone());
                 let length = (bytes.end - bytes.start) as usize;
-                (first.volume(), blocks, Action::Read(Exclusive::of(&self.arena, &frames, 0, length)))
+                (first.volume(), blocks, Action::Read(Exclusive::of(&self.memory.arena, &frames, 0, length)))
             }
             Record::Write { first, blocks, held, .. } => {
                 let held = held.take().expect("an operation starts once");
@@ -190,11 +192,11 @@ impl Engine {
         let block_bytes = self.config.block_bytes as usize;
         let mut volumes = Vec::new();
         let (mut keys, mut leaves) = (Vec::new(), false);
-        let (level, place, action, seeds) = match self.operations.get_mut(&id).expect("a queued operation") {
+        let (level, place, action, seeds) = match self.ports.operations.get_mut(&id).expect("a queued operation") {
             Record::Fetch(Fetch { level, place, first, frames, leaves: of, .. }) => {
                 leaves = *of;
                 let seeds: Vec<u64> = (first.index()..).take(frames.len()).collect();
-                let frames = Exclusive::of(&self.arena, frames, 0, frames.len() * block_bytes);
+                let frames = Exclusive::of(&self.memory.arena, frames, 0, frames.len() * block_bytes);
                 (*level, *place, Action::Read(frames), seeds)
             }
             Record::Store(Store { level, place, blocks, held, .. }) => {
@@ -204,19 +206,19 @@ impl Engine {
                 (*level, *place, Action::Write(held.take().expect("an operation starts once")), seeds)
             }
             Record::Carry(Carry { at, place, key, frame, .. }) => {
-                let frames = Exclusive::of(&self.arena, &[*frame], 0, block_bytes);
+                let frames = Exclusive::of(&self.memory.arena, &[*frame], 0, block_bytes);
                 (*at, *place, Action::Read(frames), vec![key.index()])
             }
             _ => unreachable!("no level's"),
         };
-        let secret = self.levels[level].level.secret();
+        let secret = self.levels.all[level].level.secret();
         let seeds = seeds.into_iter().map(|seed| seed ^ secret).collect::<Vec<u64>>();
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
-        if self.levels[level].level.config.patience_us < u64::MAX {
-            self.levels[level].at_device.push_back((id, now));
+        if self.levels.all[level].level.config.patience_us < u64::MAX {
+            self.levels.all[level].at_device.push_back((id, now));
         }
-        let is_shared = self.unified && self.levels[level].level.config.shared;
+        let is_shared = self.levels.unified && self.levels.all[level].level.config.shared;
         let ages_us = if is_shared { keys.into_iter().map(|key| self.age_us(key, now)).collect() } else { Vec::new() };
         Operation { leaves, ages_us, volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }
     }
@@ -245,15 +247,15 @@ impl Engine {
             operation.seal();
         }
         let Operation { id, port, action, sums, damages, .. } = operation;
-        let record = self.operations.remove(&id).expect("an operation of this engine");
+        let record = self.ports.operations.remove(&id).expect("an operation of this engine");
         drop(action);
         self.port(port).at_device -= 1;
         if let Some(volume) = record.volume() {
             self.volume(volume).unlockable = true;
         }
         if let Some(level) = record.level() {
-            let since = self.levels[level].since(id);
-            self.levels[level].at_device.retain(|&(of, _)| of != id);
+            let since = self.levels.all[level].since(id);
+            self.levels.all[level].at_device.retain(|&(of, _)| of != id);
             if let (Record::Fetch(fetch), Some(since), Ok(())) = (&record, since, result) {
                 self.note_level_time(level, fetch.first.volume(), now.saturating_sub(since), now);
             }
@@ -280,7 +282,7 @@ impl Engine {
     /// completes the next ones. Returns false without having done anything if no more than these are left, or if the operation is
     /// no such read: [`complete`](Engine::complete) does what is left.
     pub fn complete_first(&mut self, now: u64, operation: &mut Operation, blocks: usize) -> bool {
-        let Some(Record::Read { first, frames, .. }) = self.operations.get(&operation.id) else { return false };
+        let Some(Record::Read { first, frames, .. }) = self.ports.operations.get(&operation.id) else { return false };
         let (volume, range) = (first.volume(), first.index()..first.index() + frames.len() as u64);
         if frames.len() <= blocks || self.has_lost(volume, range.clone()) {
             return false;
@@ -288,7 +290,7 @@ impl Engine {
         operation.seal();
         let Action::Read(held) = &mut operation.action else { unreachable!("a read has frames") };
         held.let_go_first(blocks);
-        let Some(Record::Read { first, frames, .. }) = self.operations.get_mut(&operation.id) else {
+        let Some(Record::Read { first, frames, .. }) = self.ports.operations.get_mut(&operation.id) else {
             unreachable!("it was there")
         };
         *first = Key::new(volume, range.start + blocks as u64);
@@ -400,9 +402,9 @@ impl Engine {
 
     /// As `end_load`, whatever became of the block. What becomes of `frame` is up to the caller.
     pub(crate) fn take_load(&mut self, key: Key, frame: u32, failed: bool, now: u64) -> LoadWaiters {
-        let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
+        let load = self.memory.loads.remove(&frame).expect("a frame being loaded has a load");
         let ahead = u32::from(load.reading != Reading::Demand);
-        self.prefetching -= ahead;
+        self.requests.prefetching -= ahead;
         let state = self.volume(key.volume());
         state.loading -= 1;
         state.prefetching -= ahead;
@@ -414,7 +416,7 @@ impl Engine {
 
     pub(crate) fn complete_load(&mut self, key: Key, frame: u32, now: u64) {
         if let Some(waiters) = self.end_load(key, frame, false, now) {
-            self.frames.clear(frame, LOADING);
+            self.memory.frames.clear(frame, LOADING);
             let is_wanted = !waiters.is_empty();
             self.wake(waiters, frame, now);
             if is_wanted {
@@ -430,7 +432,7 @@ impl Engine {
     /// waits for are dropped.
     fn fail_loads(&mut self, volume: Volume, first: u64, frames: &[u32], fault: Fault, now: u64) {
         let waiters = |engine: &Engine, frame: u32| -> SmallVec<[u32; 4]> {
-            engine.loads[&frame].waiters.iter().map(|&(id, _)| id).collect()
+            engine.memory.loads[&frame].waiters.iter().map(|&(id, _)| id).collect()
         };
         let mut failed = waiters(self, frames[0]);
         for &frame in &frames[1..] {
@@ -439,7 +441,7 @@ impl Engine {
         }
         let mut again: Vec<(u64, u32, SmallVec<[u32; 4]>)> = Vec::new();
         for (block, &frame) in (first..).zip(frames) {
-            let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
+            let load = self.memory.loads.get_mut(&frame).expect("a frame being loaded has a load");
             load.waiters.retain(|(id, _)| !failed.contains(id));
             if !load.waiters.is_empty() {
                 again.push((block, frame, waiters(self, frame)));
@@ -454,7 +456,7 @@ impl Engine {
                 Record::Read { first: Key::new(volume, blocks.start), frames: frames.clone(), alone: true, since: 0 };
             let operation = self.queue_home(volume, Class::Read, blocks, record, now);
             for frame in frames {
-                self.loads.get_mut(&frame).expect("it goes on").operation = operation;
+                self.memory.loads.get_mut(&frame).expect("it goes on").operation = operation;
             }
         }
         for id in failed {
@@ -500,12 +502,12 @@ impl Engine {
                 self.volume(volume).target(port).unflushed.write(block);
             }
             if written.clean {
-                self.dirty -= 1;
-                self.frames.clear(written.frame, DIRTY);
-                self.frames.set(written.frame, if is_unflushed { UNFLUSHED } else { 0 });
+                self.cleaner.dirty -= 1;
+                self.memory.frames.clear(written.frame, DIRTY);
+                self.memory.frames.set(written.frame, if is_unflushed { UNFLUSHED } else { 0 });
                 self.offer_if_outside(key, written.frame);
                 self.arrive(key, written.frame);
-            } else if self.outside.contains_key(&key) {
+            } else if self.memory.outside.contains_key(&key) {
                 self.volume(volume).dirty.hurry(block);
             }
             for waiter in written.waiters {
@@ -542,8 +544,8 @@ impl Engine {
                 self.volume(volume).fault = Some(fault);
             }
             // Volumes that are being closed do not wait for room that a failed device may never free.
-            for at in 0..self.closing.len() {
-                self.fail_queued(self.closing[at], fault, now);
+            for at in 0..self.volumes.closing.len() {
+                self.fail_queued(self.volumes.closing[at], fault, now);
             }
         }
         self.make_due(volume);

@@ -1,9 +1,10 @@
 //! Failed device flushes: what the device may have lost is written again, or the volume's flushes fail from then on.
 
-use crate::engine::{Active, Engine, Step};
+use crate::engine::Engine;
 use crate::frames::{DIRTY, UNFLUSHED};
 use crate::record::Record;
 use crate::request::{Fault, Op, Outcome, Port, Volume, WriteMode};
+use crate::requests::{Active, Step};
 use crate::slots::Key;
 
 impl Engine {
@@ -15,7 +16,7 @@ impl Engine {
     /// These blocks become dirty again. If one of them is no longer in memory, the volume is lost, as after
     /// [`Engine::condemn`].
     pub fn distrust(&mut self, now: u64, port: Port, fault: Fault) {
-        if self.ports.get(usize::from(port.0)).is_none_or(Option::is_none) {
+        if self.ports.all.get(usize::from(port.0)).is_none_or(Option::is_none) {
             return;
         }
         self.fail_flush(port, fault, now);
@@ -24,14 +25,14 @@ impl Engine {
 
     /// The fault by which `volume` lost data: since then, no flush and no write with FUA succeeds.
     pub fn lost(&self, volume: Volume) -> Option<Fault> {
-        self.volumes.get(volume.0 as usize)?.as_ref()?.lost
+        self.volumes.all.get(volume.0 as usize)?.as_ref()?.lost
     }
 
     /// Data of `volume` is lost, in this engine or in another one that has a part of it: until the volume is closed, with
     /// `discard`, its flushes, its writes with FUA and its closing without `discard` do their work and then fail with
     /// `fault`.
     pub fn condemn(&mut self, volume: Volume, fault: Fault) {
-        if let Some(state) = self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
+        if let Some(state) = self.volumes.all.get_mut(volume.0 as usize).and_then(Option::as_mut) {
             state.lost = state.lost.or(Some(fault));
         }
     }
@@ -58,13 +59,13 @@ impl Engine {
 
     /// The frame of `key` leaves memory.
     pub(crate) fn note_unflushed(&mut self, key: Key, frame: u32) {
-        if self.frames.has(frame, UNFLUSHED) {
+        if self.memory.frames.has(frame, UNFLUSHED) {
             self.volume(key.volume()).unflushed(key.index()).leave(key.index());
         }
     }
 
     fn write_again(&mut self, volume: Volume, port: Port, fault: Fault, now: u64) {
-        let version = self.version;
+        let version = self.cleaner.version;
         let (blocks, complete) = self.volume(volume).target(port).unflushed.take();
         if !complete {
             self.condemn(volume, fault);
@@ -72,10 +73,10 @@ impl Engine {
         for block in blocks {
             let key = Key::new(volume, block);
             let frame = self.current(key).expect("an unflushed block is in memory");
-            let is_outside = self.outside.contains_key(&key);
-            if !self.frames.has(frame, DIRTY) {
-                self.frames.set(frame, DIRTY);
-                self.dirty += 1;
+            let is_outside = self.memory.outside.contains_key(&key);
+            if !self.memory.frames.has(frame, DIRTY) {
+                self.memory.frames.set(frame, DIRTY);
+                self.cleaner.dirty += 1;
             }
             let dirty = &mut self.volume(volume).dirty;
             dirty.write_again(block, frame, version, now);
@@ -83,10 +84,10 @@ impl Engine {
                 dirty.hurry(block);
             }
         }
-        self.dirty_most = self.dirty_most.max(self.dirty + self.filling);
+        self.cleaner.dirty_most = self.cleaner.dirty_most.max(self.cleaner.dirty + self.requests.filling);
         // The device may have had these, too.
-        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
-        for record in self.operations.values_mut().filter(|record| record.volume() == Some(volume)) {
+        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
+        for record in self.ports.operations.values_mut().filter(|record| record.volume() == Some(volume)) {
             match record {
                 Record::Write { first, held: None, void, .. } => {
                     *void |= state.parts[state.part_of(first.index())].port == port;
@@ -102,7 +103,7 @@ impl Engine {
     /// Fails the requests that must not be acknowledged before the device has their changes, and those that wait for a
     /// device flush: blocks that they had written have to be written again.
     fn fail_changes(&mut self, volume: Volume, fault: Fault) {
-        let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
+        let state = self.volumes.all[volume.0 as usize].as_mut().expect("an open volume");
         let mode = state.mode;
         let syncs = std::mem::take(&mut state.syncs);
         if let Some(round) = state.round.as_mut().filter(|round| round.begun) {
@@ -119,7 +120,7 @@ impl Engine {
         let waits = |active: &Active| {
             active.request.fua || active.storing > 0 || mode == WriteMode::Through || active.request.op != Op::Write
         };
-        let requests = self.requests.iter_mut().flatten().filter(|active| active.request.volume == volume);
+        let requests = self.requests.all.iter_mut().flatten().filter(|active| active.request.volume == volume);
         for active in requests.filter(|active| began(active) && waits(active)) {
             active.fault = active.fault.or(Some(fault));
         }

@@ -64,8 +64,8 @@ impl Engine {
     /// A volume that began to fail, with the fault, or whose blocks are all written again. Volumes that are no longer open
     /// are not reported.
     pub fn next_report(&mut self) -> Option<(Volume, Option<Fault>)> {
-        while let Some(volume) = self.reports.pop_first() {
-            if let Some(state) = &self.volumes[volume.0 as usize] {
+        while let Some(volume) = self.volumes.reports.pop_first() {
+            if let Some(state) = &self.volumes.all[volume.0 as usize] {
                 let failures = state.failures.as_ref().filter(|failures| failures.lasting);
                 return Some((volume, failures.map(|failures| failures.fault)));
             }
@@ -75,7 +75,7 @@ impl Engine {
 
     /// The dirty blocks of `volume` whose last write failed: how many, and the first runs of them, at most `most`.
     pub fn failed_blocks(&self, volume: Volume, most: usize) -> (u64, Vec<Range<u64>>) {
-        match self.volumes.get(volume.0 as usize).and_then(Option::as_ref) {
+        match self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref) {
             Some(state) if state.failures.is_some() => (state.dirty.failed_len() as u64, state.dirty.failed_runs(most)),
             _ => (0, Vec::new()),
         }
@@ -124,8 +124,8 @@ impl Engine {
         failures.all |= now - *failures.none_since.get_or_insert(now) >= patience;
         let lasts = now.checked_sub(patience).is_some_and(|time| state.dirty.has_failed_since(blocks, time));
         if lasts && !std::mem::replace(&mut failures.lasting, true) {
-            self.failing.push(volume);
-            self.reports.insert(volume);
+            self.volumes.failing.push(volume);
+            self.volumes.reports.insert(volume);
         }
         if let Some(fault) = self.fault_of_room(volume) {
             self.fail_writes(volume, fault, now);
@@ -137,14 +137,14 @@ impl Engine {
     pub(crate) fn note_unwanted(&mut self, volume: Volume) {
         let state = self.volume(volume);
         if state.dirty.failed_len() == 0 && state.failures.take().is_some_and(|failures| failures.lasting) {
-            self.failing.retain(|&other| other != volume);
-            self.reports.insert(volume);
+            self.volumes.failing.retain(|&other| other != volume);
+            self.volumes.reports.insert(volume);
         }
     }
 
     /// The dirty blocks of failing volumes that their devices fail to write.
     pub(crate) fn stuck(&self) -> u32 {
-        let states = self.failing.iter().filter_map(|volume| self.volumes[volume.0 as usize].as_ref());
+        let states = self.volumes.failing.iter().filter_map(|volume| self.volumes.all[volume.0 as usize].as_ref());
         states.map(|state| state.dirty.failed_len() as u32).sum()
     }
 
@@ -153,10 +153,10 @@ impl Engine {
     pub(crate) fn is_cramped(&self) -> bool {
         // The longest request, and the blocks at its edges.
         let needed = self.config.request_blocks() + 2;
-        !self.waiting.is_empty()
-            && (!self.failing.is_empty() || self.levels.iter().any(|state| state.late))
-            && self.frames.available() < self.reserved + needed
-            && self.resident > self.capacity / 2
+        !self.line.waiting.is_empty()
+            && (!self.volumes.failing.is_empty() || self.levels.all.iter().any(|state| state.late))
+            && self.memory.frames.available() < self.memory.reserved + needed
+            && self.slots.resident > self.size.capacity / 2
     }
 
     /// Evicts some blocks, so that requests need not wait until a failing device writes. The frames of those that are

@@ -17,7 +17,7 @@ impl Engine {
             Place::Resident(slot) => self.slots.set_frame(slot, frame),
             Place::Passing(key) => {
                 self.volume(key.volume()).outside += 1;
-                let before = self.outside.insert(key, frame);
+                let before = self.memory.outside.insert(key, frame);
                 assert_eq!(before, None, "a block that has a frame needs no other");
             }
         }
@@ -25,52 +25,52 @@ impl Engine {
 
     /// The load or the write of `key`, whose contents are in `frame`, is over.
     pub(crate) fn arrive(&mut self, key: Key, frame: u32) {
-        if !self.unified {
+        if !self.levels.unified {
             return self.free_if_clean(key, frame);
         }
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) == frame);
-        if let Some(slot) = resident.filter(|_| !self.frames.has(frame, DIRTY | LOADING))
+        if let Some(slot) = resident.filter(|_| !self.memory.frames.has(frame, DIRTY | LOADING))
             && self.policy.let_go(slot)
         {
             // It stayed until it was written.
             self.slots.set_frame(slot, NONE);
-            self.resident -= 1;
+            self.slots.resident -= 1;
             self.place(Place::Passing(key), frame);
         }
         self.settle(key);
         self.pass(key, frame);
-        let most = (self.capacity / 64).clamp(TRANSIT_LEAST, TRANSIT_MOST).min(self.config.spare / 2) as usize;
-        while self.transit.len() > most || self.ahead.len() > self.config.limits.prefetching as usize {
-            self.leave_transit_of(self.transit.len() <= most);
+        let most = (self.size.capacity / 64).clamp(TRANSIT_LEAST, TRANSIT_MOST).min(self.config.spare / 2) as usize;
+        while self.levels.transit.len() > most || self.levels.ahead.len() > self.config.limits.prefetching as usize {
+            self.leave_transit_of(self.levels.transit.len() <= most);
         }
     }
 
     /// If `key` passes through memory and its contents are in `frame`, it enters the transit buffer, tempLRU of section 5.3.2.1.
     /// Blocks that were prefetched have one of their own, so that others do not push them out before they are asked for.
     pub(crate) fn pass(&mut self, key: Key, frame: u32) {
-        if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING) {
+        if self.memory.outside.get(&key) != Some(&frame) || self.memory.frames.has(frame, DIRTY | LOADING) {
             return;
         }
-        if !self.frames.has(frame, TRANSIT) {
-            self.frames.set(frame, TRANSIT);
-            let is_ahead = self.frames.has(frame, PREFETCHED);
-            if is_ahead { &mut self.ahead } else { &mut self.transit }.push_back((key, frame));
+        if !self.memory.frames.has(frame, TRANSIT) {
+            self.memory.frames.set(frame, TRANSIT);
+            let is_ahead = self.memory.frames.has(frame, PREFETCHED);
+            if is_ahead { &mut self.levels.ahead } else { &mut self.levels.transit }.push_back((key, frame));
         }
     }
 
     /// The block that entered the transit buffer first leaves it, to its level if it belongs to one. Returns whether there was one.
     pub(crate) fn leave_transit(&mut self) -> bool {
-        self.leave_transit_of(self.transit.is_empty())
+        self.leave_transit_of(self.levels.transit.is_empty())
     }
 
     /// As `leave_transit`, from the buffer for prefetched blocks or the other one.
     fn leave_transit_of(&mut self, ahead: bool) -> bool {
-        let first = if ahead { &mut self.ahead } else { &mut self.transit }.pop_front();
+        let first = if ahead { &mut self.levels.ahead } else { &mut self.levels.transit }.pop_front();
         let Some((key, frame)) = first else { return false };
-        if self.outside.get(&key) == Some(&frame) && self.frames.has(frame, TRANSIT) {
-            self.frames.clear(frame, TRANSIT);
+        if self.memory.outside.get(&key) == Some(&frame) && self.memory.frames.has(frame, TRANSIT) {
+            self.memory.frames.clear(frame, TRANSIT);
             self.note_leaving(key.volume(), frame);
-            if !self.frames.has(frame, DIRTY | LOADING) {
+            if !self.memory.frames.has(frame, DIRTY | LOADING) {
                 self.offer(key, frame);
             }
             self.free_if_clean(key, frame);
@@ -107,7 +107,7 @@ impl Engine {
     /// If there is no such level.
     pub fn empty_places(&mut self, at: usize, places: &[u32]) {
         for &place in places {
-            self.levels[at].level.cancel(place);
+            self.levels.all[at].level.cancel(place);
             self.note_left(at, place);
         }
         self.drain_forgotten();
@@ -115,10 +115,10 @@ impl Engine {
 
     /// The block at `place` of the level number `at` is not there any more.
     fn note_left(&mut self, at: usize, place: u32) {
-        let level = &mut self.levels[at].level;
+        let level = &mut self.levels.all[at].level;
         let Some(entry) = level.settled(place) else { return };
         level.discard(place);
-        if self.unified {
+        if self.levels.unified {
             self.note_entry_gone(entry, at);
         }
     }
@@ -130,7 +130,7 @@ impl Engine {
     /// If there is no such level.
     pub fn note_shared(&mut self, now: u64, at: usize, left: &[u32], free: u32, oldest_us: Option<u64>) {
         left.iter().for_each(|&place| self.note_left(at, place));
-        if self.unified && at + 1 == self.levels.len() {
+        if self.levels.unified && at + 1 == self.levels.all.len() {
             self.policy.share(now, free, oldest_us);
         }
         self.drain_forgotten();
@@ -143,8 +143,8 @@ impl Engine {
         let status = self.status(key);
         let entry = self.entry(key);
         let mut above = None;
-        for at in 0..self.levels.len() {
-            let level = &mut self.levels[at].level;
+        for at in 0..self.levels.all.len() {
+            let level = &mut self.levels.all[at].level;
             let Some(place) = level.find(entry) else { continue };
             match status {
                 Some(status) if status == at + 1 => level.keep(place),
@@ -155,13 +155,13 @@ impl Engine {
             }
         }
         let Some(to) = status.and_then(|status| status.checked_sub(1)) else { return };
-        let is_coming = |at: usize| self.levels[at].level.is_storing(entry);
-        let is_there = self.levels[to].level.find(entry).is_some() || is_coming(to);
+        let is_coming = |at: usize| self.levels.all[at].level.is_storing(entry);
+        let is_there = self.levels.all[to].level.find(entry).is_some() || is_coming(to);
         match above {
-            Some((at, place)) if is_there => self.levels[at].level.discard(place),
+            Some((at, place)) if is_there => self.levels.all[at].level.discard(place),
             Some((at, place)) => self.carry(key, at, place, to),
             // What is being stored at another level is settled afterwards.
-            None if !is_there && self.current(key).is_none() && !(0..self.levels.len()).any(is_coming) => {
+            None if !is_there && self.current(key).is_none() && !(0..self.levels.all.len()).any(is_coming) => {
                 self.note_gone(key, to);
             }
             None => {}
@@ -177,7 +177,7 @@ impl Engine {
 
     /// As `note_gone`, for an entry of an opening that may be over.
     pub(crate) fn note_entry_gone(&mut self, entry: Entry, at: usize) {
-        if let Some(&volume) = self.volume_of.get(&entry.opening())
+        if let Some(&volume) = self.levels.volume_of.get(&entry.opening())
             && self.is_opening(volume, entry)
         {
             self.note_gone(Key::new(volume, entry.block()), at);
@@ -188,7 +188,7 @@ impl Engine {
     pub(crate) fn give_up(&mut self, key: Key) {
         let entry = self.entry(key);
         if let Some(at) = self.status(key).and_then(|status| status.checked_sub(1))
-            && self.levels[at].level.find(entry).is_none()
+            && self.levels.all[at].level.find(entry).is_none()
         {
             self.note_gone(key, at);
         }
@@ -197,11 +197,11 @@ impl Engine {
 
     /// Copies of `key`, of which nothing is known any more, may be replaced.
     pub(crate) fn release_copies(&mut self, key: Key) {
-        if self.volumes[key.volume().0 as usize].is_none() {
+        if self.volumes.all[key.volume().0 as usize].is_none() {
             return;
         }
         let entry = self.entry(key);
-        for state in &mut self.levels {
+        for state in &mut self.levels.all {
             if let Some(place) = state.level.find(entry) {
                 state.level.release(place);
             }
@@ -214,26 +214,26 @@ impl Engine {
         let entry = self.entry(key);
         let is_taken = [at, to].into_iter().all(|level| self.takes_stores(level, key.volume()));
         let target =
-            if self.has_room_to_store(to) && is_taken { self.levels[to].level.begin_store(entry) } else { None };
+            if self.has_room_to_store(to) && is_taken { self.levels.all[to].level.begin_store(entry) } else { None };
         let Some(target) = target else {
-            self.levels[at].level.discard(place);
-            self.levels[to].level.counters.drops += 1;
+            self.levels.all[at].level.discard(place);
+            self.levels.all[to].level.counters.drops += 1;
             return self.note_gone(key, to);
         };
-        self.storing += 1;
-        self.levels[to].storing += 1;
-        let sum = self.levels[at].level.sum(place);
-        self.carries.push(Carry { at, place, to, target, key, entry, frame: NONE, sum });
+        self.levels.storing += 1;
+        self.levels.all[to].storing += 1;
+        let sum = self.levels.all[at].level.sum(place);
+        self.levels.carries.push(Carry { at, place, to, target, key, entry, frame: NONE, sum });
     }
 
     /// Queues what is to be passed on. Requests have taken their frames before.
     pub(crate) fn go_on_carrying(&mut self, now: u64) {
-        for mut carry in std::mem::take(&mut self.carries) {
-            if self.frames.available() > self.reserved {
-                carry.frame = self.frames.take();
+        for mut carry in std::mem::take(&mut self.levels.carries) {
+            if self.memory.frames.available() > self.memory.reserved {
+                carry.frame = self.memory.frames.take();
                 self.queue_level(carry.at, Class::Prefetch, carry.place, 1, Record::Carry(carry), now);
             } else {
-                self.levels[carry.to].level.counters.drops += 1;
+                self.levels.all[carry.to].level.counters.drops += 1;
                 self.end_carry(&carry, true);
             }
         }
@@ -242,13 +242,13 @@ impl Engine {
     /// The block of `carry` does not arrive. With `leaves`, its level does not keep it either.
     fn end_carry(&mut self, carry: &Carry, leaves: bool) {
         let &Carry { at, place, to, target, key, entry, frame, .. } = carry;
-        self.storing -= 1;
-        self.levels[to].storing -= 1;
-        self.levels[to].level.end_store(target, entry, None);
+        self.levels.storing -= 1;
+        self.levels.all[to].storing -= 1;
+        self.levels.all[to].level.end_store(target, entry, None);
         if frame != NONE {
-            self.frames.put(frame);
+            self.memory.frames.put(frame);
         }
-        let upper = &mut self.levels[at].level;
+        let upper = &mut self.levels.all[at].level;
         if leaves && upper.entry(place) == Some(entry) {
             upper.discard(place);
         }
@@ -263,8 +263,8 @@ impl Engine {
         self.note_level_result(at, result);
         let is_good = result.is_ok() && sums == [sum];
         let belongs = self.is_opening(key.volume(), entry) && self.status(key) == Some(to + 1);
-        let is_wanted = is_good && belongs && self.levels[to].level.is_storing_at(entry, target);
-        let upper = &mut self.levels[at].level;
+        let is_wanted = is_good && belongs && self.levels.all[to].level.is_storing_at(entry, target);
+        let upper = &mut self.levels.all[at].level;
         let is_there = upper.entry(place) == Some(entry);
         upper.counters.mismatches += u64::from(is_there && result.is_ok() && !is_good);
         if is_wanted && is_there {
@@ -273,22 +273,22 @@ impl Engine {
         if !is_wanted {
             return self.end_carry(&carry, !is_good);
         }
-        let mut held = Shared::new(&self.arena);
+        let mut held = Shared::new(&self.memory.arena);
         held.push(frame);
-        self.levels[to].level.counters.carried += 1;
+        self.levels.all[to].level.counters.carried += 1;
         let batch = Batch { place: target, blocks: vec![(key, entry)], frames: vec![frame], held };
         self.queue_store(to, batch, true, now);
     }
 
     /// Whether `entry` is of the present opening of `volume`.
     pub(crate) fn is_opening(&self, volume: Volume, entry: Entry) -> bool {
-        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
         state.is_some_and(|state| state.opening == entry.opening())
     }
 
     /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.
     pub(crate) fn note_level_result(&mut self, at: usize, result: Result<(), Fault>) {
-        let level = &mut self.levels[at].level;
+        let level = &mut self.levels.all[at].level;
         if !level.is_away(result) {
             level.note_result(result.is_err());
         }
@@ -296,9 +296,9 @@ impl Engine {
     }
 
     pub(crate) fn note_if_off(&mut self, at: usize) {
-        if self.unified && self.levels[at].level.off {
+        if self.levels.unified && self.levels.all[at].level.off {
             self.policy.lose_level(at + 1);
-            self.stepping = true;
+            self.size.stepping = true;
         }
     }
 }

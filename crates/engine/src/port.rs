@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashMap;
+
 use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::queue::{PortState, Queue};
+use crate::record::Record;
 use crate::request::{Port, Region, Volume, WriteMode};
 use crate::scheduler::Scheduler;
 use crate::slots::Key;
@@ -28,6 +31,20 @@ impl Default for PortConfig {
     }
 }
 
+/// The ports, and the operations in their queues and at their devices.
+#[derive(Default)]
+pub(crate) struct Ports {
+    /// By number of the port.
+    pub(crate) all: Vec<Option<Box<PortState>>>,
+    /// Ports with an operation that can be started, the next first.
+    pub(crate) ready: VecDeque<Port>,
+    /// Operations in the queues of all ports.
+    pub(crate) queued: u32,
+    pub(crate) operations: HashMap<u64, Record>,
+    /// The number of operations so far.
+    pub(crate) made: u64,
+}
+
 impl Engine {
     /// Opens `port`.
     pub fn attach(&mut self, port: Port, config: PortConfig) -> Result<(), ConfigError> {
@@ -35,13 +52,13 @@ impl Engine {
             return Err(ConfigError::Impossible { what: "the depth of a port must be at least 1" });
         }
         let at = usize::from(port.0);
-        if self.ports.len() <= at {
-            self.ports.resize_with(at + 1, || None);
+        if self.ports.all.len() <= at {
+            self.ports.all.resize_with(at + 1, || None);
         }
-        if self.ports[at].is_some() {
+        if self.ports.all[at].is_some() {
             return Err(ConfigError::PortTaken(port.0));
         }
-        self.ports[at] = Some(Box::new(PortState {
+        self.ports.all[at] = Some(Box::new(PortState {
             depth: config.depth,
             replays: config.replays,
             queue: Queue::new(config.scheduler),
@@ -57,7 +74,7 @@ impl Engine {
 
     /// Closes `port`. Volumes with regions at it must be closed first.
     pub fn detach(&mut self, port: Port) -> Result<(), ConfigError> {
-        let slot = self.ports.get_mut(usize::from(port.0)).filter(|slot| slot.is_some());
+        let slot = self.ports.all.get_mut(usize::from(port.0)).filter(|slot| slot.is_some());
         let slot = slot.ok_or(ConfigError::NoPort(port.0))?;
         let state = slot.as_ref().expect("just found");
         if state.users > 0 || state.at_device > 0 || state.queue.len() > 0 {
@@ -73,7 +90,7 @@ impl Engine {
         let mut bytes = 0u64;
         let mut parts = smallvec::SmallVec::new();
         for (at, region) in (1..).zip(regions) {
-            if self.ports.get(usize::from(region.port.0)).is_none_or(Option::is_none) {
+            if self.ports.all.get(usize::from(region.port.0)).is_none_or(Option::is_none) {
                 return Err(ConfigError::NoPort(region.port.0));
             }
             let is_last = at == regions.len();
@@ -95,26 +112,26 @@ impl Engine {
             return Err(ConfigError::Impossible { what: "the number of a volume must be below 2^22 - 1" });
         }
         let at = volume.0 as usize;
-        if self.volumes.len() <= at {
-            self.volumes.resize_with(at + 1, || None);
+        if self.volumes.all.len() <= at {
+            self.volumes.all.resize_with(at + 1, || None);
         }
-        if self.volumes[at].is_some() {
+        if self.volumes.all[at].is_some() {
             return Err(ConfigError::Taken(volume.0));
         }
         let opening = self.next_opening(volume);
-        let state = VolumeState::new(mode, bytes, opening, parts, self.levels.len());
+        let state = VolumeState::new(mode, bytes, opening, parts, self.levels.all.len());
         for part in &state.parts {
             self.port(part.port).users += 1;
         }
         for target in &state.targets {
             self.port(target.port).volumes.push(volume);
         }
-        self.volumes[at] = Some(Box::new(state));
+        self.volumes.all[at] = Some(Box::new(state));
         Ok(())
     }
 
     pub(crate) fn port(&mut self, port: Port) -> &mut PortState {
-        self.ports[usize::from(port.0)].as_mut().expect("an open port")
+        self.ports.all[usize::from(port.0)].as_mut().expect("an open port")
     }
 
     /// Adds `port` to the ready list if it has an operation to start and its depth allows it.
@@ -122,13 +139,13 @@ impl Engine {
         let state = self.port(port);
         if !state.ready && state.at_device < state.depth && state.queue.len() > 0 {
             state.ready = true;
-            self.ready.push_back(port);
+            self.ports.ready.push_back(port);
         }
     }
 
     /// Takes the next port from the ready list.
     pub(crate) fn next_ready(&mut self) -> Option<Port> {
-        let port = self.ready.pop_front()?;
+        let port = self.ports.ready.pop_front()?;
         self.port(port).ready = false;
         Some(port)
     }

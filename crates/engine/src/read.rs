@@ -7,11 +7,13 @@ use smallvec::SmallVec;
 
 use crate::arena::Shared;
 use crate::counters::Counters;
-use crate::engine::{Engine, Load, LoadWaiters, Start, Step};
+use crate::engine::Engine;
 use crate::frames::{LOADING, PREFETCHED};
+use crate::memory::{Load, LoadWaiters};
 use crate::queue::Class;
 use crate::record::{Reading, Record};
 use crate::request::{Outcome, Reached, Request, Volume};
+use crate::requests::{Start, Step};
 use crate::slots::{Key, NONE};
 
 impl Engine {
@@ -21,11 +23,11 @@ impl Engine {
     pub(crate) fn hit(&mut self, request: &Request) -> Option<Shared> {
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let mut slots: SmallVec<[Slot; 4]> = SmallVec::new();
-        let mut held = Shared::new(&self.arena);
+        let mut held = Shared::new(&self.memory.arena);
         for block in blocks.clone() {
             let slot = self.slots.find(Key::new(request.volume, block))?;
             let frame = self.slots.frame(slot);
-            if frame == NONE || self.frames.has(frame, LOADING) {
+            if frame == NONE || self.memory.frames.has(frame, LOADING) {
                 return None;
             }
             held.push(frame);
@@ -38,7 +40,7 @@ impl Engine {
             let access = self.access(Key::new(request.volume, block), Kind::Read, request.tenant, request.stream);
             self.policy.hit(slot, &access);
         }
-        if self.unified {
+        if self.levels.unified {
             // A dirty block that belongs elsewhere may go to another level.
             self.follow_orders();
         }
@@ -59,11 +61,11 @@ impl Engine {
     /// prefetched: the policy received that reference when the block was loaded.
     #[inline]
     pub(crate) fn first_use(&mut self, volume: Volume, frame: u32) -> bool {
-        if !self.frames.has(frame, PREFETCHED) {
+        if !self.memory.frames.has(frame, PREFETCHED) {
             return false;
         }
-        self.frames.clear(frame, PREFETCHED);
-        let late = self.frames.has(frame, LOADING);
+        self.memory.frames.clear(frame, PREFETCHED);
+        let late = self.memory.frames.has(frame, LOADING);
         let counters = &mut self.volume(volume).counters;
         counters.prefetch_used += 1;
         counters.prefetch_late += u64::from(late);
@@ -72,8 +74,8 @@ impl Engine {
 
     /// The block of `frame` leaves: if it was prefetched and not referenced since, the prefetch was wasted.
     pub(crate) fn note_leaving(&mut self, volume: Volume, frame: u32) {
-        if self.frames.has(frame, PREFETCHED) {
-            self.frames.clear(frame, PREFETCHED);
+        if self.memory.frames.has(frame, PREFETCHED) {
+            self.memory.frames.clear(frame, PREFETCHED);
             self.volume(volume).counters.prefetch_wasted += 1;
         }
     }
@@ -85,7 +87,7 @@ impl Engine {
         let blocks = self.blocks(&part);
         if self.volume(request.volume).is_locked(&blocks, id) {
             self.active(id).step = Step::Parked;
-            self.parked.push(id);
+            self.requests.parked.push(id);
             return true;
         }
         let is_checked = self.is_check_due();
@@ -95,13 +97,13 @@ impl Engine {
         }
         let key = |block| Key::new(request.volume, block);
         // Blocks that are present must not leave while room is made for the others.
-        let mut held = Shared::new(&self.arena);
+        let mut held = Shared::new(&self.memory.arena);
         let count = (blocks.end - blocks.start) as u32;
         let mut absent = count;
         if self.may_have(request.volume, &blocks) {
             for frame in blocks.clone().filter_map(|block| self.current(key(block))) {
                 absent -= 1;
-                if !self.frames.has(frame, LOADING) {
+                if !self.memory.frames.has(frame, LOADING) {
                     held.push(frame);
                 }
             }
@@ -121,12 +123,12 @@ impl Engine {
         // A block that another request loads or overwrites now may leave before its turn: all of them may have to be loaded. Levels get
         // what leaves memory, and lists of tenants are followed, when a call is over: they need the whole read.
         let may_load_all = |engine: &Engine| {
-            engine.may_load(request.volume, count) && engine.frames.available() >= engine.reserved + count
+            engine.may_load(request.volume, count) && engine.memory.frames.available() >= engine.memory.reserved + count
         };
         if count > self.config.limits.starting && !self.has_levels_or_tenants() && may_load_all(self) {
-            self.reserved += count;
-            self.missed |= absent > 0;
-            self.starting.push_back(start);
+            self.memory.reserved += count;
+            self.requests.missed |= absent > 0;
+            self.requests.starting.push_back(start);
         } else {
             self.start_blocks(&mut start, count);
             self.end_start(start, now);
@@ -136,13 +138,13 @@ impl Engine {
 
     /// The number of reads that are being started in steps.
     pub fn starting(&self) -> usize {
-        self.starting.len()
+        self.requests.starting.len()
     }
 
     /// Starts the next [`Limits::starting`](crate::Limits::starting) blocks of the first read that is being started in steps, if there is
     /// one.
     pub fn go_on_starting(&mut self, now: u64) {
-        if let Some(start) = self.starting.pop_front() {
+        if let Some(start) = self.requests.starting.pop_front() {
             let count = start.left().min(self.config.limits.starting);
             self.start_more(start, count, now);
         }
@@ -150,7 +152,7 @@ impl Engine {
 
     /// Starts the next `count` blocks of a read that is being started in steps.
     pub(crate) fn start_more(&mut self, mut start: Start, count: u32, now: u64) {
-        self.reserved -= count;
+        self.memory.reserved -= count;
         for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
             // The block may have been loaded, and damaged, since the read was checked.
             if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
@@ -159,7 +161,7 @@ impl Engine {
         }
         self.start_blocks(&mut start, count);
         if start.left() > 0 {
-            self.starting.push_front(start);
+            self.requests.starting.push_front(start);
         } else {
             self.end_start(start, now);
             // Not all of the frames that were reserved may have been needed.
@@ -180,21 +182,21 @@ impl Engine {
             self.count(request.volume, frame, resident);
             let frame = match frame {
                 Some(frame) => {
-                    if self.frames.has(frame, LOADING) {
+                    if self.memory.frames.has(frame, LOADING) {
                         self.join(frame, waiter);
                     }
                     frame
                 }
                 None => {
-                    let frame = self.frames.take();
+                    let frame = self.memory.frames.take();
                     self.place(place, frame);
-                    self.frames.set(frame, LOADING);
+                    self.memory.frames.set(frame, LOADING);
                     self.begin_load(request.volume, frame, Reading::Demand, SmallVec::from_slice(&[waiter]));
                     start.missing.push((block, frame));
                     frame
                 }
             };
-            let waits = self.frames.has(frame, LOADING);
+            let waits = self.memory.frames.has(frame, LOADING);
             let active = self.active(start.id);
             active.frames.push(frame);
             match waits {
@@ -216,8 +218,8 @@ impl Engine {
 
     /// Counts a reference that found `frame`, and returns the counters of its volume.
     pub(crate) fn count(&mut self, volume: Volume, frame: Option<u32>, resident: bool) -> &mut Counters {
-        let loading = frame.is_some_and(|frame| self.frames.has(frame, LOADING));
-        self.missed |= !resident;
+        let loading = frame.is_some_and(|frame| self.memory.frames.has(frame, LOADING));
+        self.requests.missed |= !resident;
         let counters = &mut self.volume(volume).counters;
         match (resident, loading) {
             (true, false) => counters.hits += 1,
@@ -232,7 +234,7 @@ impl Engine {
 
     /// `waiter` waits for the load of `frame`, too.
     pub(crate) fn join(&mut self, frame: u32, waiter: (u32, u32)) {
-        let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
+        let load = self.memory.loads.get_mut(&frame).expect("a frame being loaded has a load");
         load.waiters.push(waiter);
         // A block of a sorted batch keeps its place there: a request that waits for it continues with the blocks behind
         // it.
@@ -244,7 +246,7 @@ impl Engine {
 
     /// The contents of `frame` are to be loaded; the operation that loads it is not queued yet.
     fn begin_load(&mut self, volume: Volume, frame: u32, reading: Reading, waiters: LoadWaiters) {
-        self.loads.insert(frame, Load { operation: 0, waiters, reading });
+        self.memory.loads.insert(frame, Load { operation: 0, waiters, reading });
         self.volume(volume).loading += 1;
     }
 
@@ -277,7 +279,7 @@ impl Engine {
                     let record = Record::Read { first, frames, alone: false, since: 0 };
                     let operation = self.queue_home(volume, class, blocks, record, now);
                     for (_, frame) in run {
-                        self.loads.get_mut(frame).expect("just begun").operation = operation;
+                        self.memory.loads.get_mut(frame).expect("just begun").operation = operation;
                     }
                 }
             }
@@ -287,7 +289,7 @@ impl Engine {
     /// Every block of the read is present, or failed.
     pub(crate) fn finish_read(&mut self, id: u32) {
         let block_bytes = u64::from(self.config.block_bytes);
-        let arena = self.arena.clone();
+        let arena = self.memory.arena.clone();
         let active = self.active(id);
         assert_eq!(active.step, Step::Reading);
         let outcome = match active.fault {
@@ -340,10 +342,10 @@ impl Engine {
                 continue;
             }
             let (place, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);
-            let frame = self.frames.take();
+            let frame = self.memory.frames.take();
             self.place(place, frame);
-            self.frames.set(frame, LOADING | PREFETCHED);
-            self.prefetching += 1;
+            self.memory.frames.set(frame, LOADING | PREFETCHED);
+            self.requests.prefetching += 1;
             self.volume(volume).prefetching += 1;
             missing.push((block, frame));
         }
@@ -354,7 +356,7 @@ impl Engine {
     /// Loads the absent blocks of a prefetch's range, as far as the limits allow, if there is memory that no block takes: what
     /// was in memory before a restart replaces nothing that came since.
     pub fn warm(&mut self, now: u64, request: &Request) -> Reached {
-        let free = u64::from(self.capacity.saturating_sub(self.resident));
+        let free = u64::from(self.size.capacity.saturating_sub(self.slots.resident));
         if free == 0 || self.check_request(request).is_err() {
             return Reached::Full;
         }

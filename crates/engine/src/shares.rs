@@ -2,8 +2,10 @@
 //! something to the others, without knowing whether there are any; so a volume that begins finds its share at once,
 //! whatever the devices of others do.
 
+use std::collections::VecDeque;
+
 use crate::engine::Engine;
-use crate::fair::{self, fits};
+use crate::fair::{self, Recent, fits};
 use crate::request::{Op, Volume};
 use crate::slots::Key;
 use crate::volume::VolumeState;
@@ -13,23 +15,38 @@ const RANGES: u32 = 64;
 /// The most volumes of the line that one call tries to serve in vain. The next call, or a step, begins with the next one.
 const ATTEMPTS: u32 = 64;
 
+/// Requests that wait in line for frames or for the limit of dirty blocks.
+#[derive(Default)]
+pub(crate) struct Line {
+    /// Volumes with reads or writes that wait in line, the next first.
+    pub(crate) waiting: VecDeque<Volume>,
+    /// Volumes of `waiting`, from its front, that were not tried since something changed.
+    pub(crate) untried: usize,
+    /// The number of these requests.
+    pub(crate) queueing: u32,
+    /// Whether the line is being served.
+    pub(crate) serving: bool,
+    /// Blocks that devices wrote.
+    pub(crate) recent: Recent,
+}
+
 impl Engine {
     pub(crate) fn state_of(&self, volume: Volume) -> &VolumeState {
-        self.volumes[volume.0 as usize].as_ref().expect("an open volume")
+        self.volumes.all[volume.0 as usize].as_ref().expect("an open volume")
     }
 
     /// Whether another request of `volume` may begin.
     pub(crate) fn may_enter(&self, volume: Volume, op: Op) -> bool {
         let state = self.state_of(volume);
-        let all = (self.requests.len() - self.free_requests.len()) as u32;
+        let all = (self.requests.all.len() - self.requests.free.len()) as u32;
         let fits = state.requests == 0 || fits(state.requests, all, 1, self.config.limits.requests);
         fits && !(op.is_range() && state.ranges >= RANGES)
     }
 
     /// Whether `count` blocks of `volume` may be loaded. A volume that loads nothing may load what any request needs.
     pub(crate) fn may_load(&self, volume: Volume, count: u32) -> bool {
-        let (mut own, mut all) = (self.state_of(volume).loading, self.loads.len() as u32);
-        for start in &self.starting {
+        let (mut own, mut all) = (self.state_of(volume).loading, self.memory.loads.len() as u32);
+        for start in &self.requests.starting {
             own += start.left_of(volume);
             all += start.left();
         }
@@ -38,7 +55,7 @@ impl Engine {
 
     /// Whether one more block of `volume` may be prefetched.
     pub(crate) fn may_prefetch(&self, volume: Volume) -> bool {
-        fits(self.state_of(volume).prefetching, self.prefetching, 1, self.config.limits.prefetching)
+        fits(self.state_of(volume).prefetching, self.requests.prefetching, 1, self.config.limits.prefetching)
     }
 
     /// The read or write `id` waits in line, behind others of its volume.
@@ -50,9 +67,9 @@ impl Engine {
             _ => state.writes_waiting.push_back(id),
         }
         if !std::mem::replace(&mut state.in_line, true) {
-            self.waiting.push_back(request.volume);
+            self.line.waiting.push_back(request.volume);
         }
-        self.queueing += 1;
+        self.line.queueing += 1;
         if request.op != Op::Read {
             // It may wait for dirty blocks of its volume.
             self.make_due(request.volume);
@@ -61,21 +78,21 @@ impl Engine {
 
     /// Starts requests that wait in line, in turns: one read and one write of each volume.
     pub(crate) fn serve_line(&mut self, now: u64) {
-        self.untried = self.waiting.len();
+        self.line.untried = self.line.waiting.len();
         self.serve_untried(now);
     }
 
     /// Goes on with that where so many attempts failed that the rest was left for a step.
     pub(crate) fn serve_untried(&mut self, now: u64) {
         let mut attempts = ATTEMPTS;
-        self.serving = true;
-        while self.untried > 0 && attempts > 0 {
-            self.untried -= 1;
-            let Some(volume) = self.waiting.pop_front() else {
-                self.untried = 0;
+        self.line.serving = true;
+        while self.line.untried > 0 && attempts > 0 {
+            self.line.untried -= 1;
+            let Some(volume) = self.line.waiting.pop_front() else {
+                self.line.untried = 0;
                 break;
             };
-            if self.volumes[volume.0 as usize].is_none() {
+            if self.volumes.all[volume.0 as usize].is_none() {
                 continue;
             }
             let started = [self.serve_read(volume, now), self.serve_write(volume, now)];
@@ -83,15 +100,15 @@ impl Engine {
             let state = self.volume(volume);
             state.in_line = state.is_waiting();
             if state.in_line {
-                self.waiting.push_back(volume);
+                self.line.waiting.push_back(volume);
             }
             if started.contains(&Some(true)) {
-                self.untried = self.waiting.len();
+                self.line.untried = self.line.waiting.len();
             }
         }
-        (self.serving, self.reclaimed) = (false, false);
-        if self.waiting.is_empty() {
-            self.arena.want(false);
+        (self.line.serving, self.memory.reclaimed) = (false, false);
+        if self.line.waiting.is_empty() {
+            self.memory.arena.want(false);
         }
     }
 
@@ -104,14 +121,14 @@ impl Engine {
         let starts = self.start_read(id, now);
         if starts {
             self.volume(volume).reads_waiting.pop_front();
-            self.queueing -= 1;
+            self.line.queueing -= 1;
         }
         Some(starts)
     }
 
     /// Whether the read `id` needs a block that is not in memory, nor being loaded.
     fn needs_load(&self, id: u32) -> bool {
-        let active = self.requests[id as usize].as_ref().expect("a request in progress");
+        let active = self.requests.all[id as usize].as_ref().expect("a request in progress");
         let volume = active.request.volume;
         self.blocks(&active.part).any(|block| self.current(Key::new(volume, block)).is_none())
     }
@@ -122,7 +139,7 @@ impl Engine {
         let starts = self.start_write(id, now);
         if starts {
             self.volume(volume).writes_waiting.pop_front();
-            self.queueing -= 1;
+            self.line.queueing -= 1;
         }
         Some(starts)
     }
@@ -132,8 +149,8 @@ impl Engine {
     /// do not hold up the others. Nor do blocks that failing devices cannot write. A volume whose last write failed, or with too
     /// many failed blocks, has only the longest request, as long as others leave room for it.
     pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
-        let (state, most, bound) = (self.state_of(volume), self.marks.most, self.dirty_bound());
-        let all = self.dirty + self.filling + count;
+        let (state, most, bound) = (self.state_of(volume), self.size.marks.most, self.dirty_bound());
+        let all = self.cleaner.dirty + self.requests.filling + count;
         let own = state.changed() + count;
         let written = own - state.dirty.failed_len() as u32;
         let request = self.config.request_blocks();
@@ -148,7 +165,7 @@ impl Engine {
             }
         };
         if allowed {
-            self.dirty_most = self.dirty_most.max(all);
+            self.cleaner.dirty_most = self.cleaner.dirty_most.max(all);
         }
         allowed
     }
@@ -158,58 +175,58 @@ impl Engine {
     pub(crate) fn has_many_failed(&self, volume: Volume) -> bool {
         let failed = |state: &VolumeState| state.dirty.failed_len() as u32;
         failed(self.state_of(volume)) > self.config.request_blocks()
-            && self.volumes.iter().flatten().map(|state| failed(state)).sum::<u32>() > self.marks.most
+            && self.volumes.all.iter().flatten().map(|state| failed(state)).sum::<u32>() > self.size.marks.most
     }
 
     /// The most dirty blocks of all volumes, unless flushes fail.
     fn dirty_bound(&self) -> u32 {
-        (self.capacity / 2).max(self.marks.most + self.config.request_blocks())
+        (self.size.capacity / 2).max(self.size.marks.most + self.config.request_blocks())
     }
 
     /// The part of `most` blocks for `volume`: in proportion to what its devices wrote recently.
     fn written_part(&self, volume: Volume, most: u32) -> u32 {
-        self.state_of(volume).recent.part_of(self.recent, most)
+        self.state_of(volume).recent.part_of(self.line.recent, most)
     }
 
     /// Devices wrote `blocks` blocks of `volume`.
     pub(crate) fn count_written(&mut self, volume: Volume, blocks: u64, now: u64) {
         self.volume(volume).recent.add(now, blocks);
-        self.recent.add(now, blocks);
-        self.looks = self.aging.len();
+        self.line.recent.add(now, blocks);
+        self.cleaner.looks = self.cleaner.aging.len();
     }
 
     /// Whether `volume` has to write dirty blocks because there are too many of them. If so, at least one volume has to:
     /// the parts of all together are at most `marks.stop`.
     pub(crate) fn is_pressed(&self, volume: Volume) -> bool {
         let state = self.state_of(volume);
-        let (dirty, stop) = (state.dirty.len() as u32, self.marks.stop);
+        let (dirty, stop) = (state.dirty.len() as u32, self.size.marks.stop);
         !state.writes_waiting.is_empty()
-            || self.writing_back && (dirty > stop || dirty > self.written_part(volume, stop))
+            || self.cleaner.writing_back && (dirty > stop || dirty > self.written_part(volume, stop))
     }
 
     /// As [`Engine::check`], for shares.
     pub(crate) fn check_shares(&self) {
-        let states = || self.volumes.iter().flatten();
+        let states = || self.volumes.all.iter().flatten();
         let sum = |of: fn(&VolumeState) -> u32| states().map(|state| of(state)).sum::<u32>();
-        assert_eq!(sum(|state| state.loading), self.loads.len() as u32);
-        assert_eq!(sum(|state| state.prefetching), self.prefetching);
-        assert_eq!(sum(|state| state.filling), self.filling);
-        assert_eq!(sum(|state| state.outside), self.outside.len() as u32);
+        assert_eq!(sum(|state| state.loading), self.memory.loads.len() as u32);
+        assert_eq!(sum(|state| state.prefetching), self.requests.prefetching);
+        assert_eq!(sum(|state| state.filling), self.requests.filling);
+        assert_eq!(sum(|state| state.outside), self.memory.outside.len() as u32);
         let queueing = |state: &VolumeState| state.reads_waiting.len() + state.writes_waiting.len();
-        assert_eq!(states().map(|state| queueing(state)).sum::<usize>(), self.queueing as usize);
-        for (at, state) in self.volumes.iter().enumerate() {
+        assert_eq!(states().map(|state| queueing(state)).sum::<usize>(), self.line.queueing as usize);
+        for (at, state) in self.volumes.all.iter().enumerate() {
             let Some(state) = state else { continue };
-            let listed = self.waiting.contains(&Volume(at as u32));
+            let listed = self.line.waiting.contains(&Volume(at as u32));
             assert!(listed && state.in_line || !state.is_waiting(), "requests are forgotten");
         }
-        let most = fair::most(self.config.limits.requests, self.volumes.len());
-        assert!(self.requests.len() as u64 <= most);
+        let most = fair::most(self.config.limits.requests, self.volumes.all.len());
+        assert!(self.requests.all.len() as u64 <= most);
     }
 
     /// The blocks of other volumes that are outside, and of their writes that are being filled.
     pub(crate) fn outside_of_others(&self, volume: Volume) -> u32 {
         let state = self.state_of(volume);
-        self.outside.len() as u32 + self.filling - state.outside - state.filling
+        self.memory.outside.len() as u32 + self.requests.filling - state.outside - state.filling
     }
 
     /// Makes room for `count` frames for a request of `volume`, if it has few of those beyond the capacity, and others may
@@ -219,7 +236,10 @@ impl Engine {
         let state = self.state_of(volume);
         let own = state.outside + state.filling;
         let modest = (self.config.spare / 8).max(self.config.request_blocks() + 2);
-        let all = self.dirty + self.filling + self.outside.len() as u32 + self.loads.len() as u32;
+        let all = self.cleaner.dirty
+            + self.requests.filling
+            + self.memory.outside.len() as u32
+            + self.memory.loads.len() as u32;
         if own + count > modest || all == state.changed() + state.outside + state.loading {
             return false;
         }
@@ -229,15 +249,15 @@ impl Engine {
     /// Has at most `most` blocks leave memory, and no more than half of the cache, until `count` frames can be taken. Returns whether
     /// they can.
     pub(crate) fn shed_for(&mut self, count: u32, most: u32) -> bool {
-        let needed = self.reserved + count;
+        let needed = self.memory.reserved + count;
         let mut left = most;
-        while self.frames.available() < needed && left > 0 && self.resident > self.capacity / 2 {
+        while self.memory.frames.available() < needed && left > 0 && self.slots.resident > self.size.capacity / 2 {
             left -= 1;
             self.drain_forgotten();
             let victim = self.policy.shed();
             self.depart(victim);
             self.drain_forgotten();
         }
-        self.frames.available() >= needed
+        self.memory.frames.available() >= needed
     }
 }

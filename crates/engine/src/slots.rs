@@ -194,6 +194,8 @@ pub(crate) struct Slots {
     /// Free slots of the buckets that keys do not hash to, by segment, the newest last.
     spare: Vec<Vec<Slot>>,
     groups: Groups,
+    /// Slots with a frame, or about to get one.
+    pub(crate) resident: u32,
     /// Slots in use, and their limit.
     len: u32,
     limit: u32,
@@ -221,6 +223,7 @@ impl Slots {
             hasher,
             spare: Vec::new(),
             groups: Groups::new(limit),
+            resident: 0,
             len: 0,
             limit,
         };

@@ -34,10 +34,10 @@ impl Engine {
     /// level is empty, unless [`Engine::restore`] fills it.
     pub fn add_level(&mut self, config: LevelConfig) -> Result<usize, ConfigError> {
         let wrong = |what| Err(ConfigError::Impossible { what });
-        if self.ports.get(usize::from(config.port.0)).is_none_or(Option::is_none) {
+        if self.ports.all.get(usize::from(config.port.0)).is_none_or(Option::is_none) {
             return Err(ConfigError::NoPort(config.port.0));
         }
-        if self.levels.len() == LEVELS || self.openings > 0 {
+        if self.levels.all.len() == LEVELS || self.levels.openings > 0 {
             return wrong("a cache can have at most two levels, and they must be added before volumes are opened");
         }
         if config.blocks == 0 || config.blocks == u32::MAX || config.faults == 0 {
@@ -49,13 +49,15 @@ impl Engine {
         if self.config.storing == 0 {
             return wrong("a cache with levels needs frames for storing");
         }
-        if self.unified && (config.elastic || self.config.levels.get(self.levels.len()) != Some(&config.blocks)) {
+        if self.levels.unified
+            && (config.elastic || self.config.levels.get(self.levels.all.len()) != Some(&config.blocks))
+        {
             return wrong("a policy that decides for levels must know their sizes, and none may be of encoded blocks");
         }
         self.port(config.port).users += 1;
-        let level = Level::new(config, self.unified);
-        self.levels.push(LevelState::new(level));
-        Ok(self.levels.len() - 1)
+        let level = Level::new(config, self.levels.unified);
+        self.levels.all.push(LevelState::new(level));
+        Ok(self.levels.all.len() - 1)
     }
 
     /// Drops the contents of `level`, which takes no more blocks. Its port can be detached when its operations are
@@ -64,22 +66,22 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn drop_level(&mut self, level: usize) {
-        self.levels[level].level.switch_off();
+        self.levels.all[level].level.switch_off();
         self.note_if_off(level);
-        if std::mem::take(&mut self.levels[level].attached) {
-            let port = self.levels[level].level.config.port;
+        if std::mem::take(&mut self.levels.all[level].attached) {
+            let port = self.levels.all[level].level.config.port;
             self.port(port).users -= 1;
         }
     }
 
     /// The counters of `level`, if it exists, and whether it is switched off.
     pub fn level_counters(&self, level: usize) -> Option<(LevelCounters, bool)> {
-        self.levels.get(level).map(|state| (state.level.counters, state.level.off))
+        self.levels.all.get(level).map(|state| (state.level.counters, state.level.off))
     }
 
     /// The number of blocks in `level`, if it exists.
     pub fn level_blocks(&self, level: usize) -> Option<u32> {
-        self.levels.get(level).map(|state| state.level.len())
+        self.levels.all.get(level).map(|state| state.level.len())
     }
 
     /// Looks at `most` places of `level`, evenly spread. Returns how many of them have a block, and how many of these blocks are in memory or in a level
@@ -88,15 +90,15 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn level_duplicates(&self, level: usize, most: u32) -> (u32, u32) {
-        let of = &self.levels[level].level;
+        let of = &self.levels.all[level].level;
         let step = of.config.blocks.div_ceil(most.max(1)).max(1);
         let (mut looked, mut twice) = (0, 0);
         for place in (0..of.config.blocks).step_by(step as usize) {
             let Some(entry) = of.settled(place) else { continue };
             looked += 1;
-            let volume = self.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
+            let volume = self.levels.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
             let in_memory = |&volume: &Volume| self.current(Key::new(volume, entry.block())).is_some();
-            let is_above = || self.levels[..level].iter().any(|above| above.level.find(entry).is_some());
+            let is_above = || self.levels.all[..level].iter().any(|above| above.level.find(entry).is_some());
             twice += u32::from(volume.is_some_and(in_memory) || is_above());
         }
         (looked, twice)
@@ -107,8 +109,8 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn is_level_idle(&self, level: usize) -> bool {
-        let LevelState { level, batch, full, .. } = &self.levels[level];
-        let port = self.ports[usize::from(level.config.port.0)].as_ref().expect("the port of a level");
+        let LevelState { level, batch, full, .. } = &self.levels.all[level];
+        let port = self.ports.all[usize::from(level.config.port.0)].as_ref().expect("the port of a level");
         batch.is_none() && full.is_empty() && port.at_device == 0 && port.queue.len() == 0
     }
 
@@ -118,7 +120,7 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn shed_level(&mut self, level: usize, count: u32) -> u32 {
-        self.levels[level].level.shed(count)
+        self.levels.all[level].level.shed(count)
     }
 
     /// The places of an elastic level from which blocks left, at most `most`. The host returns each with
@@ -127,7 +129,7 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn take_left_places(&mut self, level: usize, most: usize) -> Vec<u32> {
-        self.levels[level].level.take_left(most)
+        self.levels.all[level].level.take_left(most)
     }
 
     /// Places from [`Engine::take_left_places`] can be used again.
@@ -135,7 +137,7 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn return_places(&mut self, level: usize, places: &[u32]) {
-        self.levels[level].level.return_places(places);
+        self.levels.all[level].level.return_places(places);
     }
 
     /// The block at `place` of an elastic level found no room: to be called for a store that was completed just before, in the
@@ -144,7 +146,7 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn reject_place(&mut self, level: usize, place: u32) {
-        self.levels[level].level.reject(place);
+        self.levels.all[level].level.reject(place);
     }
 
     /// From now on, a level takes one of `one_of` blocks that are offered.
@@ -152,7 +154,7 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn thin_level(&mut self, level: usize, one_of: u32) {
-        self.levels[level].level.thin(one_of);
+        self.levels.all[level].level.thin(one_of);
     }
 
     /// The place of a block in `level`, if it is there.
@@ -160,7 +162,7 @@ impl Engine {
     /// # Panics
     /// If there is no such level, or the volume is not open.
     pub fn level_place(&self, level: usize, volume: Volume, block: u64) -> Option<u32> {
-        self.levels[level].level.find(self.entry(Key::new(volume, block)))
+        self.levels.all[level].level.find(self.entry(Key::new(volume, block)))
     }
 
     /// Memory of the index of `level`, for places that were used.
@@ -168,12 +170,12 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn level_index_bytes(&self, level: usize) -> usize {
-        self.levels[level].level.touched_bytes()
+        self.levels.all[level].level.touched_bytes()
     }
 
     /// Memory of the indexes of levels.
     pub(crate) fn level_bytes(&self) -> usize {
-        self.levels.iter().map(|state| state.level.bytes()).sum()
+        self.levels.all.iter().map(|state| state.level.bytes()).sum()
     }
 
     /// The blocks of `level` at `places`, of volumes that are open or were last closed without `discard`. To be saved
@@ -183,11 +185,11 @@ impl Engine {
     /// # Panics
     /// If there is no such level.
     pub fn stored(&self, level: usize, places: Range<u32>) -> Vec<Stored> {
-        let level = &self.levels[level].level;
+        let level = &self.levels.all[level].level;
         let places = places.start..places.end.min(level.config.blocks);
         let stored = places.filter_map(|place| {
             let entry = level.entry(place)?;
-            let volume = *self.volume_of.get(&entry.opening())?;
+            let volume = *self.levels.volume_of.get(&entry.opening())?;
             Some(Stored { place, volume, block: entry.block(), sum: level.sum(place) })
         });
         stored.collect()
@@ -201,17 +203,17 @@ impl Engine {
     pub fn restore(&mut self, level: usize, blocks: &[Stored]) -> Option<u32> {
         let mut taken = 0;
         for stored in blocks {
-            let state = self.volumes.get(stored.volume.0 as usize).and_then(Option::as_ref);
+            let state = self.volumes.all.get(stored.volume.0 as usize).and_then(Option::as_ref);
             let size = state.map_or(0, |state| state.bytes.div_ceil(u64::from(self.config.block_bytes)));
-            let of = &self.levels[level].level;
+            let of = &self.levels.all[level].level;
             if of.touched || of.off {
                 return None;
             }
             if let Some(state) = state.filter(|_| stored.block < size && stored.place < of.config.blocks) {
                 let entry = Entry::new(state.opening, stored.block);
                 let is_free = of.entry(stored.place).is_none() && of.find(entry).is_none();
-                if is_free && (!self.unified || self.know_restored(level, stored)) {
-                    let of = &mut self.levels[level].level;
+                if is_free && (!self.levels.unified || self.know_restored(level, stored)) {
+                    let of = &mut self.levels.all[level].level;
                     of.insert(stored.place, entry, stored.sum);
                     // It was worth keeping: newer blocks do not replace it before the hand has passed.
                     of.note_use(stored.place);
@@ -238,43 +240,43 @@ impl Engine {
 
     /// A number for an opening of `volume`, which identifies its blocks in levels.
     pub(crate) fn next_opening(&mut self, volume: Volume) -> u32 {
-        self.openings += 1;
-        assert!(self.openings < OPENINGS, "more openings of volumes than can be numbered");
-        if !self.levels.is_empty() {
-            if let Some(before) = self.opening_of.insert(volume, self.openings) {
-                self.volume_of.remove(&before);
+        self.levels.openings += 1;
+        assert!(self.levels.openings < OPENINGS, "more openings of volumes than can be numbered");
+        if !self.levels.all.is_empty() {
+            if let Some(before) = self.levels.opening_of.insert(volume, self.levels.openings) {
+                self.levels.volume_of.remove(&before);
             }
-            self.volume_of.insert(self.openings, volume);
+            self.levels.volume_of.insert(self.levels.openings, volume);
         }
-        self.openings
+        self.levels.openings
     }
 
     /// Invalidates all blocks of `volume` in levels.
     pub(crate) fn forget_opening(&mut self, volume: Volume) {
-        if let Some(opening) = self.opening_of.remove(&volume) {
-            self.volume_of.remove(&opening);
+        if let Some(opening) = self.levels.opening_of.remove(&volume) {
+            self.levels.volume_of.remove(&opening);
         }
     }
 
     pub(crate) fn entry(&self, key: Key) -> Entry {
-        let state = self.volumes[key.volume().0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.all[key.volume().0 as usize].as_ref().expect("an open volume");
         Entry::new(state.opening, key.index())
     }
 
     /// Whether one more block may be on its way to `level`: one that is slow leaves room for the other.
     pub(crate) fn has_room_to_store(&self, level: usize) -> bool {
-        let share = self.config.storing.div_ceil(self.levels.len() as u32);
-        self.storing < self.config.storing && self.levels[level].storing < share
+        let share = self.config.storing.div_ceil(self.levels.all.len() as u32);
+        self.levels.storing < self.config.storing && self.levels.all[level].storing < share
     }
 
     /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not hold it, or that to which it
     /// belongs, may store it. That never makes a request wait: if there is no room, the level does not store it.
     pub(crate) fn offer(&mut self, key: Key, frame: u32) {
-        if self.levels.is_empty() {
+        if self.levels.all.is_empty() {
             return;
         }
-        let levels = match self.unified {
-            false => 0..self.levels.len(),
+        let levels = match self.levels.unified {
+            false => 0..self.levels.all.len(),
             true => match self.slots.find(key).and_then(|slot| self.policy.level(slot)) {
                 Some(level) => level.saturating_sub(1)..level,
                 None => return,
@@ -290,8 +292,8 @@ impl Engine {
         let entry = self.entry(key);
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let has_room = self.has_room_to_store(at) && self.takes_stores(at, key.volume());
-        let LevelState { level, storing, batch, .. } = &mut self.levels[at];
-        if level.is_storing(entry) || level.off && !self.unified {
+        let LevelState { level, storing, batch, .. } = &mut self.levels.all[at];
+        if level.is_storing(entry) || level.off && !self.levels.unified {
             return;
         }
         if let Some(place) = level.find(entry) {
@@ -304,12 +306,12 @@ impl Engine {
         let place = if has_room && !level.off { level.begin_store(entry) } else { None };
         let Some(place) = place else {
             level.counters.drops += 1;
-            if self.unified {
+            if self.levels.unified {
                 self.give_up(key);
             }
             return;
         };
-        self.storing += 1;
+        self.levels.storing += 1;
         *storing += 1;
         let joins = |batch: &Batch| batch.blocks.len() < most && batch.place + batch.blocks.len() as u32 == place;
         let full = if batch.as_ref().is_some_and(joins) { None } else { batch.take() };
@@ -317,13 +319,13 @@ impl Engine {
             place,
             blocks: Vec::new(),
             frames: Vec::new(),
-            held: Shared::new(&self.arena),
+            held: Shared::new(&self.memory.arena),
         });
         batch.blocks.push((key, entry));
         batch.frames.push(frame);
         batch.held.push(frame);
         if let Some(full) = full {
-            self.levels[at].full.push(full);
+            self.levels.all[at].full.push(full);
         }
     }
 
@@ -335,8 +337,8 @@ impl Engine {
     /// If there is no such level.
     pub fn keep(&mut self, now: u64, level: usize, from: u32) -> Option<u32> {
         let end = self.slots.numbers().min(from.saturating_add(SLOTS_LOOKED_AT));
-        let LevelState { level: of, late, .. } = &self.levels[level];
-        if self.unified || of.off || *late || from >= end {
+        let LevelState { level: of, late, .. } = &self.levels.all[level];
+        if self.levels.unified || of.off || *late || from >= end {
             return None;
         }
         let mut at = from;
@@ -345,8 +347,8 @@ impl Engine {
             at += 1;
             let Some(key) = self.slots.known(slot) else { continue };
             let frame = self.slots.frame(slot);
-            let is_clean = frame != NONE && !self.frames.has(frame, DIRTY | LOADING);
-            let is_kept = || self.volume_of.contains_key(&self.entry(key).opening());
+            let is_clean = frame != NONE && !self.memory.frames.has(frame, DIRTY | LOADING);
+            let is_kept = || self.levels.volume_of.contains_key(&self.entry(key).opening());
             if is_clean && is_kept() && self.takes_stores(level, key.volume()) {
                 self.offer_to(level, key, frame);
             }
@@ -357,10 +359,10 @@ impl Engine {
 
     /// The load or the write of `key`, which a request asked for, is over. If the block left memory meanwhile, it is offered now.
     pub(crate) fn offer_if_outside(&mut self, key: Key, frame: u32) {
-        if !self.levels.is_empty()
-            && !self.unified
-            && !self.frames.has(frame, DIRTY | LOADING)
-            && self.outside.get(&key) == Some(&frame)
+        if !self.levels.all.is_empty()
+            && !self.levels.unified
+            && !self.memory.frames.has(frame, DIRTY | LOADING)
+            && self.memory.outside.get(&key) == Some(&frame)
         {
             self.offer(key, frame);
         }
@@ -369,16 +371,16 @@ impl Engine {
     /// Queues the stores, and continues the removal of ranges.
     pub(crate) fn go_on_storing(&mut self, now: u64) {
         self.go_on_carrying(now);
-        for at in 0..self.levels.len() {
-            let state = &mut self.levels[at];
+        for at in 0..self.levels.all.len() {
+            let state = &mut self.levels.all[at];
             if !state.is_due() {
                 continue;
             }
             let gone = state.level.sweep(SWEEP);
-            if self.unified {
+            if self.levels.unified {
                 gone.into_iter().for_each(|entry| self.note_entry_gone(entry, at));
             }
-            let state = &mut self.levels[at];
+            let state = &mut self.levels.all[at];
             for batch in std::mem::take(&mut state.full).into_iter().chain(state.batch.take()) {
                 self.queue_store(at, batch, false, now);
             }
@@ -402,30 +404,30 @@ impl Engine {
         record: Record,
         now: u64,
     ) -> u64 {
-        let config = self.levels[level].level.config;
+        let config = self.levels.all[level].level.config;
         let block = (config.offset >> self.shift) + u64::from(place);
-        let id = self.operations_made;
+        let id = self.ports.made;
         let waiting = Waiting { id, block, blocks: blocks as u64, since: now, region: u64::MAX, alone: true };
         self.queue_operation(config.port, class, waiting, record)
     }
 
     /// The position of `place` of `level` on its device.
     pub(crate) fn level_offset(&self, level: usize, place: u32) -> u64 {
-        self.levels[level].level.config.offset + (u64::from(place) << self.shift)
+        self.levels.all[level].level.config.offset + (u64::from(place) << self.shift)
     }
 
     pub(crate) fn level_port(&self, level: usize) -> Port {
-        self.levels[level].level.config.port
+        self.levels.all[level].level.config.port
     }
 
     /// The ports of levels with something to do.
     pub(crate) fn level_users(&self) -> impl Iterator<Item = Port> {
-        self.levels.iter().filter(|state| state.attached).map(|state| state.level.config.port)
+        self.levels.all.iter().filter(|state| state.attached).map(|state| state.level.config.port)
     }
 
     /// Counts an operation of `level` that is passed to its device.
     pub(crate) fn count_level(&mut self, level: usize, is_read: bool, bytes: u64) {
-        let counters = &mut self.levels[level].level.counters;
+        let counters = &mut self.levels.all[level].level.counters;
         if is_read {
             counters.reads += 1;
             counters.read_bytes += bytes;
@@ -438,12 +440,12 @@ impl Engine {
     /// The place of `block` of `volume` in the highest of `levels` that holds it.
     fn locate(&self, volume: Volume, block: u64, levels: &[usize]) -> Option<(usize, u32)> {
         let entry = self.entry(Key::new(volume, block));
-        levels.iter().find_map(|&at| Some((at, self.levels[at].level.find(entry)?)))
+        levels.iter().find_map(|&at| Some((at, self.levels.all[at].level.find(entry)?)))
     }
 
     /// The levels from number `from` on that answer, and from which reads of `volume` do not take too long.
     fn asked(&mut self, volume: Volume, from: usize, now: u64) -> SmallVec<[usize; LEVELS]> {
-        let asked = (from..self.levels.len()).filter(|&at| !self.levels[at].late);
+        let asked = (from..self.levels.all.len()).filter(|&at| !self.levels.all[at].late);
         let asked: SmallVec<[usize; LEVELS]> = asked.collect();
         let worths = &mut self.volume(volume).worths;
         asked.into_iter().filter(|&at| worths[at].takes_read(now)).collect()
@@ -451,8 +453,8 @@ impl Engine {
 
     /// Whether blocks of `volume` are stored in `level`: it answers, and is not left out.
     pub(crate) fn takes_stores(&self, level: usize, volume: Volume) -> bool {
-        let state = self.volumes[volume.0 as usize].as_ref();
-        !self.levels[level].late && state.is_some_and(|state| state.worths[level].takes_stores())
+        let state = self.volumes.all[volume.0 as usize].as_ref();
+        !self.levels.all[level].late && state.is_some_and(|state| state.worths[level].takes_stores())
     }
 
     /// Notes the time of a read of `volume` from `level`.
@@ -463,29 +465,29 @@ impl Engine {
 
     /// Notes the time of a read from a device of `volume`.
     pub(crate) fn note_home_time(&mut self, volume: Volume, us: u64, now: u64) {
-        if self.levels.is_empty() {
+        if self.levels.all.is_empty() {
             return;
         }
         self.volume(volume).times.note(us);
-        (0..self.levels.len()).for_each(|level| self.judge_level(level, volume, now));
+        (0..self.levels.all.len()).for_each(|level| self.judge_level(level, volume, now));
     }
 
     fn judge_level(&mut self, level: usize, volume: Volume, now: u64) {
         let VolumeState { worths, times, .. } = self.volume(volume);
         if let Some((for_us, level_us, home_us)) = worths[level].judge(times, now) {
-            self.levels[level].note_left_out(LeftOut { level, volume, for_us, level_us, home_us });
+            self.levels.all[level].note_left_out(LeftOut { level, volume, for_us, level_us, home_us });
         }
     }
 
     /// The next level that is left out for a volume because reads take too long there, or that is used again.
     pub fn next_left_out(&mut self) -> Option<LeftOut> {
-        self.levels.iter_mut().find_map(|level| level.left_out.pop_front())
+        self.levels.all.iter_mut().find_map(|level| level.left_out.pop_front())
     }
 
     /// Queues the operations that load `blocks`, which are in ascending order with their frames: from the levels from
     /// number `from` on, and from the home device if no level holds them.
     pub(crate) fn queue_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, from: usize, now: u64) {
-        if from >= self.levels.len() {
+        if from >= self.levels.all.len() {
             return self.queue_home_loads(volume, blocks, class, now);
         }
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
@@ -503,7 +505,7 @@ impl Engine {
                     self.queue_home_loads(volume, &run, class, now);
                     continue;
                 };
-                let of = &mut self.levels[level].level;
+                let of = &mut self.levels.all[level].level;
                 let places = place..place + run.len() as u32;
                 places.clone().for_each(|place| of.note_fetch(place));
                 let sums = places.map(|place| of.sum(place)).collect();
@@ -511,13 +513,13 @@ impl Engine {
                 let first = Key::new(volume, run[0].0);
                 let opening = self.entry(first).opening();
                 self.volume(volume).operations += 1;
-                let leaves = self.unified
-                    && self.levels[level].level.config.shared
+                let leaves = self.levels.unified
+                    && self.levels.all[level].level.config.shared
                     && run.iter().all(|&(block, ..)| self.is_above(Key::new(volume, block), level));
                 let fetch = Fetch { level, place, first, frames, opening, sums, leaves };
                 let operation = self.queue_level(level, class, place, run.len(), Record::Fetch(fetch), now);
                 for (_, frame, _) in run {
-                    self.loads.get_mut(frame).expect("a frame being loaded has a load").operation = operation;
+                    self.memory.loads.get_mut(frame).expect("a frame being loaded has a load").operation = operation;
                 }
             }
         }
@@ -529,7 +531,7 @@ impl Engine {
         let volume = first.volume();
         self.note_level_result(level, result);
         // What the level cannot return now, it may return later.
-        let of = &mut self.levels[level].level;
+        let of = &mut self.levels.all[level].level;
         let stays = of.is_away(result) && !leaves;
         let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
         let mut bad: Vec<(u64, u32)> = Vec::new();
@@ -571,7 +573,7 @@ impl Engine {
             wanted
         });
         let class = |engine: &Engine, frame: u32| {
-            let load = &engine.loads[&frame];
+            let load = &engine.memory.loads[&frame];
             let waits = load.reading == Reading::Demand || !load.waiters.is_empty();
             if waits { Class::Read } else { Class::Prefetch }
         };
@@ -583,10 +585,10 @@ impl Engine {
     /// The level's device has finished `store`, whose frames it no longer holds. Without checksums, nothing was stored.
     pub(crate) fn complete_store(&mut self, store: Store, sums: &[u64], result: Result<(), Fault>) {
         let Store { level, place, blocks, frames, carried, .. } = store;
-        self.storing -= blocks.len() as u32;
-        self.levels[level].storing -= blocks.len() as u32;
+        self.levels.storing -= blocks.len() as u32;
+        self.levels.all[level].storing -= blocks.len() as u32;
         self.note_level_result(level, result);
-        let of = &mut self.levels[level].level;
+        let of = &mut self.levels.all[level].level;
         if of.is_away(result) {
             of.note_away();
         }
@@ -595,21 +597,21 @@ impl Engine {
         }
         for (at, (&(key, entry), &frame)) in blocks.iter().zip(&frames).enumerate() {
             match carried {
-                true => self.frames.put(frame),
+                true => self.memory.frames.put(frame),
                 false => self.free_if_clean(key, frame),
             }
-            if self.unified && self.is_opening(key.volume(), entry) {
+            if self.levels.unified && self.is_opening(key.volume(), entry) {
                 self.settle(key);
-            } else if self.unified && self.levels[level].level.entry(place + at as u32) == Some(entry) {
+            } else if self.levels.unified && self.levels.all[level].level.entry(place + at as u32) == Some(entry) {
                 // Its volume was closed meanwhile.
-                self.levels[level].level.release(place + at as u32);
+                self.levels.all[level].level.release(place + at as u32);
             }
         }
     }
 
     /// The frames of blocks that levels pass on, and of what is late.
     pub(crate) fn carried_frames(&self) -> impl Iterator<Item = u32> {
-        let operations = self.operations.values().flat_map(|record| match record {
+        let operations = self.ports.operations.values().flat_map(|record| match record {
             Record::Carry(Carry { frame, .. }) => std::slice::from_ref(frame),
             Record::Store(Store { frames, carried: true, .. }) | Record::Late { frames, .. } => frames,
             _ => &[],
@@ -619,18 +621,18 @@ impl Engine {
 
     /// The contents of `key` change: levels must not return their copies of it.
     pub(crate) fn invalidate(&mut self, key: Key) {
-        if self.levels.is_empty() {
+        if self.levels.all.is_empty() {
             return;
         }
         let entry = self.entry(key);
-        self.levels.iter_mut().for_each(|state| state.level.invalidate(entry));
+        self.levels.all.iter_mut().for_each(|state| state.level.invalidate(entry));
     }
 
     /// The contents of `blocks` change.
     pub(crate) fn invalidate_range(&mut self, volume: Volume, blocks: &Range<u64>) {
         let opening = self.volume(volume).opening;
         let mut done = true;
-        if self.unified && blocks.end - blocks.start <= u64::from(LOOKS) {
+        if self.levels.unified && blocks.end - blocks.start <= u64::from(LOOKS) {
             for block in blocks.clone() {
                 let key = Key::new(volume, block);
                 self.invalidate(key);
@@ -638,7 +640,7 @@ impl Engine {
             }
             return;
         }
-        for state in &mut self.levels {
+        for state in &mut self.levels.all {
             done &= state.level.invalidate_range(opening, blocks.clone());
         }
         if !done {
@@ -650,42 +652,43 @@ impl Engine {
     /// As [`Engine::check`], for levels.
     pub(crate) fn check_levels(&self) {
         let mut storing = 0;
-        for state in &self.levels {
+        for state in &self.levels.all {
             state.level.check();
             storing += state.full.iter().chain(&state.batch).map(|batch| batch.blocks.len()).sum::<usize>();
         }
-        for record in self.operations.values() {
+        for record in self.ports.operations.values() {
             match record {
                 Record::Store(store) => storing += store.blocks.len(),
                 Record::Carry(_) => storing += 1,
                 _ => {}
             }
         }
-        storing += self.carries.len();
+        storing += self.levels.carries.len();
         // Its place below may have been taken away since, which is noted when it is read.
         let is_carried = |entry: Entry| {
             let is_it = |record: &Record| matches!(record, Record::Carry(carry) if carry.entry == entry);
-            self.operations.values().any(is_it) || self.carries.iter().any(|carry| carry.entry == entry)
+            self.ports.operations.values().any(is_it) || self.levels.carries.iter().any(|carry| carry.entry == entry)
         };
-        for (at, state) in self.levels.iter().enumerate().filter(|_| self.unified) {
+        for (at, state) in self.levels.all.iter().enumerate().filter(|_| self.levels.unified) {
             for entry in state.level.kept() {
-                let volume = self.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
+                let volume =
+                    self.levels.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
                 let key = Key::new(*volume.expect("a place is kept for a volume that is gone"), entry.block());
-                let is_loading = self.current(key).is_some_and(|frame| self.frames.has(frame, LOADING));
+                let is_loading = self.current(key).is_some_and(|frame| self.memory.frames.has(frame, LOADING));
                 let status = self.status(key);
                 // It was on its way there.
-                let is_off = status.is_some_and(|status| status > 0 && self.levels[status - 1].level.off);
-                let is_storing = self.levels.iter().any(|state| state.level.is_storing(entry));
+                let is_off = status.is_some_and(|status| status > 0 && self.levels.all[status - 1].level.off);
+                let is_storing = self.levels.all.iter().any(|state| state.level.is_storing(entry));
                 let is_moving = is_loading || is_off || is_storing || is_carried(entry);
                 assert!(is_moving || status == Some(at + 1), "a place is kept for a block that belongs to {status:?}");
             }
         }
-        assert_eq!(storing as u32, self.storing);
-        assert!(self.storing <= self.config.storing);
-        for (&key, &frame) in &self.outside {
-            let clean = !self.frames.has(frame, DIRTY | LOADING);
-            let waits = self.arena.held(frame) || self.frames.has(frame, TRANSIT);
-            assert!(!clean || waits || self.lingering.contains(&(Some(key), frame)));
+        assert_eq!(storing as u32, self.levels.storing);
+        assert!(self.levels.storing <= self.config.storing);
+        for (&key, &frame) in &self.memory.outside {
+            let clean = !self.memory.frames.has(frame, DIRTY | LOADING);
+            let waits = self.memory.arena.held(frame) || self.memory.frames.has(frame, TRANSIT);
+            assert!(!clean || waits || self.memory.lingering.contains(&(Some(key), frame)));
         }
     }
 }

@@ -54,10 +54,19 @@ impl Index for Known<'_> {
     }
 }
 
+/// The names and lists of tenants.
+pub(crate) struct Tenants {
+    /// The files of tenants.
+    pub(crate) files: Files,
+    /// Tenants with a list whose next prefetches may be due.
+    pub(crate) asking: Vec<Tenant>,
+}
+
 impl Engine {
     /// The decider, and the view of blocks that it needs.
     pub(crate) fn deciding(&mut self) -> (&mut dyn Decider, Known<'_>) {
-        let known = Known { slots: &self.slots, volumes: &self.volumes, files: &self.files, shift: self.shift };
+        let known =
+            Known { slots: &self.slots, volumes: &self.volumes.all, files: &self.tenants.files, shift: self.shift };
         (&mut *self.policy, known)
     }
 
@@ -72,7 +81,7 @@ impl Engine {
     /// Appends `bytes` of `volume` to the predicted accesses of `tenant`, or starts a list with them. Bytes outside of
     /// files cannot be predicted, nor can those of a volume that is not open.
     pub fn extend(&mut self, tenant: Tenant, volume: Volume, bytes: Range<u64>) -> Result<(), Refusal> {
-        if self.volumes.get(volume.0 as usize).is_none_or(Option::is_none) {
+        if self.volumes.all.get(volume.0 as usize).is_none_or(Option::is_none) {
             return Ok(());
         }
         let (blocks, shift) = (self.blocks(&bytes), self.shift);
@@ -89,15 +98,15 @@ impl Engine {
     /// The decider received a hint of `tenant`.
     fn told(&mut self, tenant: Tenant) {
         self.drain_forgotten();
-        self.stepping |= self.policy.is_pending();
+        self.size.stepping |= self.policy.is_pending();
         self.ask(tenant);
     }
 
     /// Whether a file of tenants has this number.
     pub fn has_file(&self, file: u32) -> bool {
-        match self.files.is_empty() {
-            true => self.hears_tenants() && self.volumes.get(file as usize).is_some_and(Option::is_some),
-            false => self.files.last_piece(file).is_some(),
+        match self.tenants.files.is_empty() {
+            true => self.hears_tenants() && self.volumes.all.get(file as usize).is_some_and(Option::is_some),
+            false => self.tenants.files.last_piece(file).is_some(),
         }
     }
 
@@ -118,8 +127,8 @@ impl Engine {
         if !self.hears_tenants() {
             return Err(ConfigError::Impossible { what: "only a cache with tenants can name files" });
         }
-        let files = self.files.with(volume, pieces)?;
-        let before = std::mem::replace(&mut self.files, files);
+        let files = self.tenants.files.with(volume, pieces)?;
+        let before = std::mem::replace(&mut self.tenants.files, files);
         let (decider, known) = self.deciding();
         let gone = |file| before.volume_of(file) == Some(volume) || known.files.volume_of(file).is_none();
         decider.forget_files(tenant, &gone, &known);
@@ -159,7 +168,7 @@ impl Engine {
         if kind != Kind::Prefetch {
             self.ask(tenant);
         }
-        self.files.block(key)
+        self.tenants.files.block(key)
     }
 
     /// Whether `tenant` has predicted its reads, so that no guess is needed.
@@ -170,15 +179,15 @@ impl Engine {
     /// `tenant` referenced a block, or a prefetch for it is over: prefetches may be due (rule 4 of 2.1.2).
     #[inline]
     pub(crate) fn ask(&mut self, tenant: Tenant) {
-        if self.is_predicted(tenant) && !self.asking.contains(&tenant) {
-            self.asking.push(tenant);
+        if self.is_predicted(tenant) && !self.tenants.asking.contains(&tenant) {
+            self.tenants.asking.push(tenant);
         }
     }
 
     /// `tenant` is about to reference the block of `slot`: if that is still being loaded, its prefetch is late.
     #[inline]
     pub(crate) fn note_late(&mut self, slot: Slot, frame: u32, tenant: Tenant) {
-        if self.frames.has(frame, LOADING) {
+        if self.memory.frames.has(frame, LOADING) {
             self.policy.late(slot, tenant);
         }
     }
@@ -204,11 +213,11 @@ impl Engine {
 
     /// Queues the batches that lists request now, one for each device.
     pub(crate) fn fetch_predicted(&mut self, now: u64) {
-        self.stepping |= self.hears_tenants() && self.policy.is_pending();
-        while let Some(tenant) = self.asking.pop() {
+        self.size.stepping |= self.hears_tenants() && self.policy.is_pending();
+        while let Some(tenant) = self.tenants.asking.pop() {
             let devices: SmallVec<[u32; 4]> = self.policy.devices(tenant).into();
             for device in devices {
-                let state = self.volumes.get(device as usize).and_then(Option::as_ref);
+                let state = self.volumes.all.get(device as usize).and_then(Option::as_ref);
                 if state.is_some_and(|state| state.closing.is_none()) {
                     self.fetch_batch(tenant, Volume(device), now);
                 }
@@ -236,10 +245,10 @@ impl Engine {
                 unread += 1;
                 continue;
             }
-            let frame = self.frames.take();
+            let frame = self.memory.frames.take();
             self.place(place, frame);
-            self.frames.set(frame, LOADING | PREFETCHED);
-            self.prefetching += 1;
+            self.memory.frames.set(frame, LOADING | PREFETCHED);
+            self.requests.prefetching += 1;
             self.volume(volume).prefetching += 1;
             missing.push((key.index(), frame));
         }
@@ -258,7 +267,7 @@ impl Engine {
     /// As [`Engine::check`], for the state of tenants.
     pub(crate) fn check_tenants(&mut self) {
         let mut underway = std::collections::HashMap::<Tenant, u32>::new();
-        for load in self.loads.values() {
+        for load in self.memory.loads.values() {
             if let Reading::Predicted(tenant) = load.reading {
                 *underway.entry(tenant).or_default() += 1;
             }

@@ -5,27 +5,38 @@
 //! A damaged block that its device has is loaded again. A dirty one is *lost*: its device does not get it, its volume is
 //! condemned, and it cannot be read until it is overwritten.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::arena::{Exclusive, Shared};
-use crate::engine::{Engine, Step};
+use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING};
 use crate::record::Record;
 use crate::request::{Damage, Damages, Fault, Outcome, Port, Request, Volume};
+use crate::requests::Step;
 use crate::slots::Key;
 
 /// The most reports that wait for the host; further ones are only counted.
 const REPORTS: usize = 256;
 
+/// Checks of blocks in memory.
+#[derive(Default)]
+pub(crate) struct Checks {
+    /// Reads since the last one that was checked.
+    pub(crate) unchecked: u32,
+    /// Damage that the host does not know yet.
+    pub(crate) damages: VecDeque<Damage>,
+}
+
 impl Engine {
     /// The next block that was found to be damaged in memory.
     pub fn next_damage(&mut self) -> Option<Damage> {
-        self.damages.pop_front()
+        self.checks.damages.pop_front()
     }
 
     /// The lost blocks of `volume` that were not overwritten since, in ascending order, at most `most`.
     pub fn damaged(&self, volume: Volume, most: usize) -> Vec<u64> {
-        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
         state.map_or_else(Vec::new, |state| state.damaged.iter().take(most).copied().collect())
     }
 
@@ -33,10 +44,12 @@ impl Engine {
     /// in use.
     pub fn flip_bit(&mut self, volume: Volume, block: u64, bit: usize) -> bool {
         let frame = self.current(Key::new(volume, block));
-        let Some(frame) = frame.filter(|&frame| !self.frames.has(frame, LOADING) && !self.arena.held(frame)) else {
+        let Some(frame) =
+            frame.filter(|&frame| !self.memory.frames.has(frame, LOADING) && !self.memory.arena.held(frame))
+        else {
             return false;
         };
-        let mut held = Exclusive::of(&self.arena, &[frame], 0, self.config.block_bytes as usize);
+        let mut held = Exclusive::of(&self.memory.arena, &[frame], 0, self.config.block_bytes as usize);
         held.slices_mut().for_each(|bytes| bytes[bit / 8] ^= 1 << (bit % 8));
         true
     }
@@ -46,9 +59,9 @@ impl Engine {
     pub(crate) fn is_check_due(&mut self) -> bool {
         let due = self.is_check_next();
         if due {
-            self.unchecked = 0;
+            self.checks.unchecked = 0;
         } else {
-            self.unchecked += u32::from(self.config.verify > 0);
+            self.checks.unchecked += u32::from(self.config.verify > 0);
         }
         due
     }
@@ -56,7 +69,7 @@ impl Engine {
     /// Whether those of the next read are.
     #[inline]
     pub(crate) fn is_check_next(&self) -> bool {
-        self.config.verify > 0 && self.unchecked + 1 >= self.config.verify
+        self.config.verify > 0 && self.checks.unchecked + 1 >= self.config.verify
     }
 
     /// Checks the blocks of a read that are present. Those that are damaged are no longer present afterwards; the fault if
@@ -69,9 +82,9 @@ impl Engine {
 
     /// As `inspect`, for one block.
     pub(crate) fn inspect_block(&mut self, key: Key, now: u64) -> Result<(), Fault> {
-        let frame = self.current(key).filter(|&frame| !self.frames.has(frame, LOADING));
+        let frame = self.current(key).filter(|&frame| !self.memory.frames.has(frame, LOADING));
         let Some(frame) = frame.filter(|&frame| self.is_damaged(frame)) else { return Ok(()) };
-        if !self.frames.has(frame, DIRTY) {
+        if !self.memory.frames.has(frame, DIRTY) {
             self.drop_damaged(key);
             self.report_damage(key, false);
             return Ok(());
@@ -84,15 +97,15 @@ impl Engine {
     }
 
     fn is_damaged(&self, frame: u32) -> bool {
-        !Shared::of(&self.arena, &[frame], 0, self.config.block_bytes as usize).damaged().is_empty()
+        !Shared::of(&self.memory.arena, &[frame], 0, self.config.block_bytes as usize).damaged().is_empty()
     }
 
     fn report_damage(&mut self, key: Key, lost: bool) {
         // It may have been closed while a level stored the block.
-        let Some(state) = self.volumes[key.volume().0 as usize].as_mut() else { return };
+        let Some(state) = self.volumes.all[key.volume().0 as usize].as_mut() else { return };
         state.counters.damaged += 1;
-        if self.damages.len() < REPORTS {
-            self.damages.push_back(Damage { volume: key.volume(), block: key.index(), lost });
+        if self.checks.damages.len() < REPORTS {
+            self.checks.damages.push_back(Damage { volume: key.volume(), block: key.index(), lost });
         }
     }
 
@@ -107,10 +120,10 @@ impl Engine {
     fn lose(&mut self, key: Key, now: u64) {
         let (volume, block) = (key.volume(), key.index());
         let (first, waiters) = self.volume(volume).dirty.lose(block);
-        self.dirty -= 1;
+        self.cleaner.dirty -= 1;
         self.note_unwanted(volume);
         let frame = self.current(key).expect("a dirty block is in memory");
-        self.frames.clear(frame, DIRTY);
+        self.memory.frames.clear(frame, DIRTY);
         self.drop_damaged(key);
         let state = self.volume(volume);
         state.damaged.insert(block);
@@ -160,7 +173,7 @@ impl Engine {
             Record::Store(store) => {
                 let damaged: Vec<_> = damages.at.iter().map(|&at| (store.blocks[at].0, store.frames[at])).collect();
                 for (key, frame) in damaged {
-                    if self.current(key) == Some(frame) && !self.frames.has(frame, DIRTY) {
+                    if self.current(key) == Some(frame) && !self.memory.frames.has(frame, DIRTY) {
                         self.drop_damaged(key);
                     }
                     if self.current(key).is_none() {
@@ -175,7 +188,7 @@ impl Engine {
 
     /// Whether a block of `blocks` is lost, so that its device has older contents.
     pub(crate) fn has_lost(&self, volume: Volume, blocks: Range<u64>) -> bool {
-        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
         !state.damaged.is_empty() && state.damaged.range(blocks).next().is_some()
     }
 
@@ -189,11 +202,11 @@ impl Engine {
 
     /// As [`Engine::check`], for lost blocks.
     pub(crate) fn check_damaged(&self) {
-        for (at, state) in self.volumes.iter().enumerate() {
+        for (at, state) in self.volumes.all.iter().enumerate() {
             let Some(state) = state else { continue };
             for &block in &state.damaged {
                 let frame = self.current(Key::new(Volume(at as u32), block));
-                assert!(frame.is_none_or(|frame| self.frames.has(frame, LOADING)), "a lost block is in memory");
+                assert!(frame.is_none_or(|frame| self.memory.frames.has(frame, LOADING)), "a lost block is in memory");
                 assert!(state.lost.is_some());
             }
         }

@@ -6,11 +6,13 @@ use nigh_policy::Kind;
 use smallvec::SmallVec;
 
 use crate::arena::{Exclusive, Shared};
-use crate::engine::{Engine, LoadWaiters, Step};
+use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING};
+use crate::memory::LoadWaiters;
 use crate::queue::Class;
 use crate::record::{Reading, Record};
 use crate::request::{Fill, Op, Outcome, Reply, Volume, WriteMode};
+use crate::requests::Step;
 use crate::slots::{Key, NONE};
 use crate::volume::{Flush, Listed, Lock, overlap};
 
@@ -38,7 +40,7 @@ impl Engine {
     /// The part of `block` that the bytes `part` cover, within the block, and the length of the block on the device.
     fn covered(&self, volume: Volume, block: u64, part: &Range<u64>) -> (Range<usize>, usize) {
         let (start, size) = (block << self.shift, u64::from(self.config.block_bytes));
-        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
         let exists = (state.bytes - start).min(size);
         let from = part.start.max(start) - start;
         let to = part.end.min(start + size) - start;
@@ -70,18 +72,18 @@ impl Engine {
         if !self.may_become_dirty(request.volume, count) || !room(self) {
             return false;
         }
-        self.reserved += edges;
-        self.filling += count;
+        self.memory.reserved += edges;
+        self.requests.filling += count;
         self.volume(request.volume).filling += count;
-        let frames: Vec<u32> = blocks.map(|_| self.frames.take()).collect();
+        let frames: Vec<u32> = blocks.map(|_| self.memory.frames.take()).collect();
         let skip = (part.start & (u64::from(self.config.block_bytes) - 1)) as usize;
-        let mut target = Exclusive::of(&self.arena, &frames, skip, (part.end - part.start) as usize);
+        let mut target = Exclusive::of(&self.memory.arena, &frames, skip, (part.end - part.start) as usize);
         let active = self.active(id);
         active.frames = frames;
         active.step = Step::Filling;
         if request.op == Op::Write {
             let outcome = Outcome::Fill(Fill { request: id, sealed: false, frames: target });
-            self.replies.push_back(Reply { token: request.token, outcome });
+            self.requests.replies.push_back(Reply { token: request.token, outcome });
         } else {
             target.slices_mut().for_each(|slice| slice.fill(0));
             target.seal();
@@ -109,17 +111,17 @@ impl Engine {
     pub fn abort(&mut self, now: u64, fill: Fill) {
         let id = self.take_back(fill);
         let active = self.leave(id);
-        self.filling -= active.frames.len() as u32;
+        self.requests.filling -= active.frames.len() as u32;
         self.volume(active.request.volume).filling -= active.frames.len() as u32;
-        self.reserved -= self.edges(active.request.volume, &active.part);
+        self.memory.reserved -= self.edges(active.request.volume, &active.part);
         for frame in active.frames {
-            self.frames.put(frame);
+            self.memory.frames.put(frame);
         }
         self.pump(now);
     }
 
     fn take_back(&mut self, fill: Fill) -> u32 {
-        assert!(fill.frames.belongs(&self.arena), "a write of another engine");
+        assert!(fill.frames.belongs(&self.memory.arena), "a write of another engine");
         let active = self.active(fill.request);
         assert!(active.step == Step::Filling && active.frames == fill.frames.frames());
         fill.request
@@ -134,7 +136,7 @@ impl Engine {
         let blocks = self.blocks(&part);
         if self.volume(volume).is_locked(&blocks, id) {
             self.active(id).step = Step::Filled;
-            self.parked.push(id);
+            self.requests.parked.push(id);
             return;
         }
         let counters = &mut self.volume(volume).counters;
@@ -165,22 +167,22 @@ impl Engine {
                 continue;
             }
             match current {
-                Some(current) if self.frames.has(current, LOADING) => {
+                Some(current) if self.memory.frames.has(current, LOADING) => {
                     self.join(current, (id, at));
                     loading += 1;
                 }
                 Some(_) => self.merge(id, at, now),
                 None => {
-                    let base = self.frames.take();
+                    let base = self.memory.frames.take();
                     self.place(place, base);
-                    self.frames.set(base, LOADING);
+                    self.memory.frames.set(base, LOADING);
                     let waiters = |_| SmallVec::from_slice(&[(id, at)]);
                     self.load(volume, &[(block, base)], Reading::Demand, now, waiters);
                     loading += 1;
                 }
             }
         }
-        self.reserved -= self.edges(volume, &part);
+        self.memory.reserved -= self.edges(volume, &part);
         self.active(id).loading = loading;
         if loading == 0 {
             self.merged(id, now);
@@ -194,10 +196,10 @@ impl Engine {
         let frame = std::mem::replace(&mut active.frames[at as usize], NONE);
         let block = (part.start >> self.shift) + u64::from(at);
         let current = self.current(Key::new(volume, block)).expect("the contents are there");
-        assert!(frame != NONE && !self.frames.has(current, LOADING));
+        assert!(frame != NONE && !self.memory.frames.has(current, LOADING));
         let (covered, exists) = self.covered(volume, block, &part);
-        let base = Shared::of(&self.arena, &[current], 0, exists);
-        let mut target = Exclusive::of(&self.arena, &[frame], 0, exists);
+        let base = Shared::of(&self.memory.arena, &[current], 0, exists);
+        let mut target = Exclusive::of(&self.memory.arena, &[frame], 0, exists);
         for (to, from) in target.slices_mut().zip(base.slices()) {
             to[..covered.start].copy_from_slice(&from[..covered.start]);
             to[covered.end..].copy_from_slice(&from[covered.end..]);
@@ -221,23 +223,23 @@ impl Engine {
                 self.slots.set_frame(slot, frame);
                 old
             }
-            None => self.outside.insert(key, frame).expect("the block is resident or outside"),
+            None => self.memory.outside.insert(key, frame).expect("the block is resident or outside"),
         };
         let mut woken = LoadWaiters::new();
-        let was_dirty = old != frame && self.frames.has(old, DIRTY);
+        let was_dirty = old != frame && self.memory.frames.has(old, DIRTY);
         if old != frame {
-            match self.loads.get_mut(&old) {
+            match self.memory.loads.get_mut(&old) {
                 // Its waiters have the contents now; the frame becomes free when the device has finished with it.
                 Some(load) => woken = std::mem::take(&mut load.waiters),
                 None => self.retire(old),
             }
         }
-        self.frames.set(frame, DIRTY);
-        self.filling -= 1;
-        self.dirty += u32::from(!was_dirty);
-        self.version += 1;
-        self.looks = self.aging.len();
-        let version = self.version;
+        self.memory.frames.set(frame, DIRTY);
+        self.requests.filling -= 1;
+        self.cleaner.dirty += u32::from(!was_dirty);
+        self.cleaner.version += 1;
+        self.cleaner.looks = self.cleaner.aging.len();
+        let version = self.cleaner.version;
         let state = self.volume(volume);
         state.filling -= 1;
         state.dirty.write(block, frame, version, now);
@@ -263,7 +265,7 @@ impl Engine {
             return;
         }
         // A write among the waiters replaces the frame, which later waiters still need.
-        let held = Shared::of(&self.arena, &[frame], 0, self.config.block_bytes as usize);
+        let held = Shared::of(&self.memory.arena, &[frame], 0, self.config.block_bytes as usize);
         for (id, at) in waiters {
             self.loaded(id, at, frame, now);
         }
@@ -295,9 +297,9 @@ impl Engine {
         // A failed block leaves its frame behind.
         let left: Vec<u32> = active.frames.drain(..).filter(|&frame| frame != NONE).collect();
         for frame in left {
-            self.filling -= 1;
+            self.requests.filling -= 1;
             self.volume(volume).filling -= 1;
-            self.frames.put(frame);
+            self.memory.frames.put(frame);
         }
         if matches!(self.active(id).request.op, Op::Zeroes { .. }) && self.active(id).fault.is_none() {
             self.go_on_zeroing(id, now);
@@ -349,7 +351,7 @@ impl Engine {
 
     /// The blocks that `part` covers whole.
     fn inner(&self, volume: Volume, part: &Range<u64>) -> Range<u64> {
-        let bytes = self.volumes[volume.0 as usize].as_ref().expect("an open volume").bytes;
+        let bytes = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume").bytes;
         let start = part.start.div_ceil(u64::from(self.config.block_bytes));
         let end = if part.end == bytes { self.blocks(part).end } else { part.end >> self.shift };
         start..end.max(start)
@@ -374,15 +376,15 @@ impl Engine {
         state.locks.push(Lock { request: id, blocks, started: false, operations: 0 });
         state.unlockable = true;
         if state.locks.len() == 1 {
-            self.locked.push(volume);
+            self.requests.locked.push(volume);
         }
         self.start_ranges(now);
     }
 
     /// Queues the discards and zeroes whose ranges are no longer in use.
     pub(crate) fn start_ranges(&mut self, now: u64) {
-        for at in 0..self.locked.len() {
-            let volume = self.locked[at];
+        for at in 0..self.requests.locked.len() {
+            let volume = self.requests.locked[at];
             if !std::mem::take(&mut self.volume(volume).unlockable) {
                 continue;
             }
@@ -411,10 +413,10 @@ impl Engine {
         state.locks.retain(|lock| lock.request != id);
         state.unlockable = true;
         if state.locks.is_empty() {
-            self.locked.retain(|&other| other != volume);
+            self.requests.locked.retain(|&other| other != volume);
         }
         self.make_due(volume);
-        for parked in std::mem::take(&mut self.parked) {
+        for parked in std::mem::take(&mut self.requests.parked) {
             let active = self.active(parked);
             if active.step == Step::Filled {
                 self.filled(parked, now);
@@ -432,7 +434,7 @@ impl Engine {
             return self.finish(id, Outcome::Failed(fault));
         }
         self.active(id).step = Step::Draining;
-        let version = self.version;
+        let version = self.cleaner.version;
         let state = self.volume(volume);
         state.pause = 0;
         state.flushes.push_back(Flush { request: id, version });

@@ -4,6 +4,7 @@
 //! be a reason to write makes it due: it is looked at once, and either queues writes or moves to the list of what it
 //! waits for next.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
 
 use crate::arena::Shared;
@@ -19,28 +20,65 @@ use crate::volume::{Listed, Target, VolumeState};
 /// The most volumes that one call looks at because there are too many dirty blocks, in addition to those that are due.
 const LOOKS: usize = 16;
 
+/// Dirty blocks, and the volumes that have some, by the reason to write them.
+pub(crate) struct Cleaner {
+    pub(crate) dirty: u32,
+    /// The limit of dirty blocks and blocks being filled together: the configured limit, or their number when it was
+    /// lowered.
+    pub(crate) dirty_most: u32,
+    /// The newest version of any block's contents.
+    pub(crate) version: u64,
+    /// Volumes with a possible reason to write dirty blocks.
+    pub(crate) due: VecDeque<Volume>,
+    /// Volumes with dirty blocks but no reason to write them yet, by the time at which their age makes them due.
+    pub(crate) aging: BTreeSet<(u64, Volume)>,
+    /// Volumes whose write-back failed, by the time of the next attempt.
+    pub(crate) resting: BTreeSet<(u64, Volume)>,
+    /// Whether write-back runs because of the number of dirty blocks.
+    pub(crate) writing_back: bool,
+    /// The last volume of `aging` that was looked at because of that, and the number of those to be looked at.
+    pub(crate) looked_at: (u64, Volume),
+    pub(crate) looks: usize,
+}
+
+impl Cleaner {
+    pub(crate) fn new(dirty_most: u32) -> Cleaner {
+        Cleaner {
+            dirty: 0,
+            dirty_most,
+            version: 0,
+            due: VecDeque::new(),
+            aging: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            writing_back: false,
+            looked_at: (0, Volume(0)),
+            looks: 0,
+        }
+    }
+}
+
 impl Engine {
     /// An event that may be a reason to write blocks of `volume`.
     pub(crate) fn make_due(&mut self, volume: Volume) {
-        let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
+        let state = self.volumes.all[volume.0 as usize].as_mut().expect("an open volume");
         match state.listed {
             Listed::Due | Listed::Blocked => return,
             Listed::No if state.dirty.is_empty() => return,
             Listed::No => {}
-            Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),
-            Listed::Resting(time) => _ = self.resting.remove(&(time, volume)),
+            Listed::Aging(time) => _ = self.cleaner.aging.remove(&(time, volume)),
+            Listed::Resting(time) => _ = self.cleaner.resting.remove(&(time, volume)),
         }
         state.listed = Listed::Due;
-        self.due.push_back(volume);
+        self.cleaner.due.push_back(volume);
     }
 
     /// Puts `volume`, which is in no list, into the list of what it waits for next.
     fn list(&mut self, volume: Volume, listed: Listed) {
         match listed {
             Listed::No => {}
-            Listed::Due => self.due.push_back(volume),
-            Listed::Aging(time) => _ = self.aging.insert((time, volume)),
-            Listed::Resting(time) => _ = self.resting.insert((time, volume)),
+            Listed::Due => self.cleaner.due.push_back(volume),
+            Listed::Aging(time) => _ = self.cleaner.aging.insert((time, volume)),
+            Listed::Resting(time) => _ = self.cleaner.resting.insert((time, volume)),
             Listed::Blocked => unreachable!("its port lists it"),
         }
         self.volume(volume).listed = listed;
@@ -50,8 +88,8 @@ impl Engine {
     pub(crate) fn unlist(&mut self, volume: Volume) {
         let listed = std::mem::replace(&mut self.volume(volume).listed, Listed::No);
         match listed {
-            Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),
-            Listed::Resting(time) => _ = self.resting.remove(&(time, volume)),
+            Listed::Aging(time) => _ = self.cleaner.aging.remove(&(time, volume)),
+            Listed::Resting(time) => _ = self.cleaner.resting.remove(&(time, volume)),
             // An entry in the other lists counts only while `listed` agrees.
             Listed::No | Listed::Due | Listed::Blocked => {}
         }
@@ -60,36 +98,36 @@ impl Engine {
     /// From now on, dirty blocks are written whatever their age, beginning with the next call of `next_operation`.
     pub fn hurry(&mut self) {
         self.config.write_back.age_us = 0;
-        let aging: Vec<Volume> = self.aging.iter().map(|&(_, volume)| volume).collect();
+        let aging: Vec<Volume> = self.cleaner.aging.iter().map(|&(_, volume)| volume).collect();
         aging.into_iter().for_each(|volume| self.make_due(volume));
     }
 
     /// Queues the writes that are due.
     pub(crate) fn write_back(&mut self, now: u64) {
-        if self.dirty > self.marks.start {
-            self.writing_back = true;
-        } else if self.dirty <= self.marks.stop {
-            self.writing_back = false;
+        if self.cleaner.dirty > self.size.marks.start {
+            self.cleaner.writing_back = true;
+        } else if self.cleaner.dirty <= self.size.marks.stop {
+            self.cleaner.writing_back = false;
         }
-        while let Some(&(time, volume)) = self.resting.first()
+        while let Some(&(time, volume)) = self.cleaner.resting.first()
             && time <= now
         {
             self.make_due(volume);
         }
-        while let Some(&(time, volume)) = self.aging.first()
+        while let Some(&(time, volume)) = self.cleaner.aging.first()
             && time <= now
         {
             self.make_due(volume);
         }
         self.look_at_due(now);
         for _ in 0..LOOKS {
-            if self.looks == 0 || !self.writing_back {
+            if self.cleaner.looks == 0 || !self.cleaner.writing_back {
                 break;
             }
-            self.looks -= 1;
-            let next = self.aging.range((Bound::Excluded(self.looked_at), Bound::Unbounded)).next();
-            let Some(&(time, volume)) = next.or(self.aging.first()) else { break };
-            self.looked_at = (time, volume);
+            self.cleaner.looks -= 1;
+            let next = self.cleaner.aging.range((Bound::Excluded(self.cleaner.looked_at), Bound::Unbounded)).next();
+            let Some(&(time, volume)) = next.or(self.cleaner.aging.first()) else { break };
+            self.cleaner.looked_at = (time, volume);
             if self.is_pressed(volume) {
                 self.make_due(volume);
                 self.look_at_due(now);
@@ -98,8 +136,8 @@ impl Engine {
     }
 
     fn look_at_due(&mut self, now: u64) {
-        while let Some(volume) = self.due.pop_front() {
-            let state = self.volumes[volume.0 as usize].as_mut();
+        while let Some(volume) = self.cleaner.due.pop_front() {
+            let state = self.volumes.all[volume.0 as usize].as_mut();
             if state.is_some_and(|state| state.listed == Listed::Due) {
                 self.look_at(volume, now);
             }
@@ -126,12 +164,12 @@ impl Engine {
         let listed = loop {
             let pressed = self.is_pressed(volume);
             let (sweep, any) = self.reasons(self.state_of(volume), pressed);
-            let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
+            let state = self.volumes.all[volume.0 as usize].as_mut().expect("an open volume");
             let Some(time) = any else { break Listed::No };
             if now < time {
                 break if sweep.is_some() && now >= state.pause { Listed::Aging(time) } else { Listed::Resting(time) };
             }
-            let ports = &self.ports;
+            let ports = &self.ports.all;
             let full = state.targets.iter().map(|target| target.port).find(|port| {
                 let port = ports[usize::from(port.0)].as_ref().expect("an open port");
                 port.writes >= port.depth
@@ -158,7 +196,7 @@ impl Engine {
             let blocks = run.block..run.block + run.frames.len() as u64;
             let (port, bytes) = self.home(volume, blocks.clone());
             self.port(port).writes += 1;
-            let held = Shared::of(&self.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
+            let held = Shared::of(&self.memory.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
             let first = Key::new(volume, run.block);
             let record = Record::Write { first, blocks: run.frames.len() as u64, held: Some(held), void: false };
             self.queue_home(volume, Class::Write, blocks, record, now);
@@ -178,7 +216,7 @@ impl Engine {
             return;
         }
         while let Some(volume) = self.port(port).blocked.pop_front() {
-            let state = self.volumes[volume.0 as usize].as_mut();
+            let state = self.volumes.all[volume.0 as usize].as_mut();
             if state.is_some_and(|state| state.listed == Listed::Blocked) {
                 self.list(volume, Listed::Due);
                 break;
@@ -193,52 +231,52 @@ impl Engine {
         if self.can_step() {
             return Some(0);
         }
-        let due = self.due.iter().filter_map(|volume| {
-            let state = self.volumes[volume.0 as usize].as_ref()?;
+        let due = self.cleaner.due.iter().filter_map(|volume| {
+            let state = self.volumes.all[volume.0 as usize].as_ref()?;
             self.reasons(state, self.is_pressed(*volume)).1
         });
-        let looks = self.writing_back && self.looks > 0;
-        let aging = self.aging.first().map(|&(time, _)| if looks { 0 } else { time });
-        let resting = self.resting.first().map(|&(time, _)| time);
-        let late = self.levels.iter().filter(|state| !state.late).filter_map(LevelState::late_at);
+        let looks = self.cleaner.writing_back && self.cleaner.looks > 0;
+        let aging = self.cleaner.aging.first().map(|&(time, _)| if looks { 0 } else { time });
+        let resting = self.cleaner.resting.first().map(|&(time, _)| time);
+        let late = self.levels.all.iter().filter(|state| !state.late).filter_map(LevelState::late_at);
         due.chain(aging).chain(resting).chain(late).min()
     }
 
     /// As [`Engine::check`], for the lists of volumes and ports.
     pub(crate) fn check_lists(&mut self) {
-        let mut users = vec![0; self.ports.len()];
+        let mut users = vec![0; self.ports.all.len()];
         self.level_users().for_each(|port| users[usize::from(port.0)] += 1);
-        for (at, state) in self.volumes.iter().enumerate() {
+        for (at, state) in self.volumes.all.iter().enumerate() {
             let Some(state) = state else { continue };
             let volume = Volume(at as u32);
             state.parts.iter().for_each(|part| users[usize::from(part.port.0)] += 1);
             let lists =
-                |port: Port| self.ports[usize::from(port.0)].as_ref().is_some_and(|p| p.volumes.contains(&volume));
+                |port: Port| self.ports.all[usize::from(port.0)].as_ref().is_some_and(|p| p.volumes.contains(&volume));
             assert!(state.targets.iter().all(|target| lists(target.port)));
-            assert_eq!(self.closing.contains(&volume), state.closing.is_some());
-            assert_eq!(self.locked.contains(&volume), !state.locks.is_empty());
-            let requests = self.requests.iter().flatten().filter(|active| active.request.volume == volume);
+            assert_eq!(self.volumes.closing.contains(&volume), state.closing.is_some());
+            assert_eq!(self.requests.locked.contains(&volume), !state.locks.is_empty());
+            let requests = self.requests.all.iter().flatten().filter(|active| active.request.volume == volume);
             assert_eq!(requests.count() as u32, state.requests);
             match state.listed {
                 Listed::No => {
-                    let busy = self.operations.values().any(|record| record.volume() == Some(volume));
+                    let busy = self.ports.operations.values().any(|record| record.volume() == Some(volume));
                     assert!(state.dirty.is_empty() || busy || !state.locks.is_empty(), "write-back is forgotten");
                 }
-                Listed::Due => assert!(self.due.contains(&volume)),
-                Listed::Aging(time) => assert!(self.aging.contains(&(time, volume))),
-                Listed::Resting(time) => assert!(self.resting.contains(&(time, volume))),
-                Listed::Blocked => assert!(self.ports.iter().flatten().any(|port| port.blocked.contains(&volume))),
+                Listed::Due => assert!(self.cleaner.due.contains(&volume)),
+                Listed::Aging(time) => assert!(self.cleaner.aging.contains(&(time, volume))),
+                Listed::Resting(time) => assert!(self.cleaner.resting.contains(&(time, volume))),
+                Listed::Blocked => assert!(self.ports.all.iter().flatten().any(|port| port.blocked.contains(&volume))),
             }
         }
         let mut queued = 0;
-        for (at, port) in self.ports.iter().enumerate() {
+        for (at, port) in self.ports.all.iter().enumerate() {
             let Some(port) = port else { continue };
             queued += port.queue.len();
             assert_eq!(port.users, users[at]);
             assert!(port.at_device <= port.depth && port.writes <= port.depth);
             let waits = port.queue.len() > 0 && port.at_device < port.depth;
-            assert!(!waits || self.ready.contains(&Port(at as u16)), "a port is forgotten");
+            assert!(!waits || self.ports.ready.contains(&Port(at as u16)), "a port is forgotten");
         }
-        assert_eq!(queued as u32, self.queued);
+        assert_eq!(queued as u32, self.ports.queued);
     }
 }
