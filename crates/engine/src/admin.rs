@@ -41,7 +41,7 @@ impl Engine {
     /// From now on, committed writes of `volume` reach its device according to `mode`. Blocks that are already dirty
     /// stay dirty until they are written back.
     pub fn set_mode(&mut self, volume: Volume, mode: WriteMode) -> Result<(), Refusal> {
-        let state = self.volumes.all.get_mut(volume.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoVolume)?;
+        let state = self.volumes.get_mut(volume).ok_or(Refusal::NoVolume)?;
         state.mode = mode;
         Ok(())
     }
@@ -53,12 +53,12 @@ impl Engine {
 
     /// The counters of `volume`, if it is open.
     pub fn counters(&self, volume: Volume) -> Option<Counters> {
-        self.volumes.all.get(volume.0 as usize)?.as_ref().map(|state| state.counters)
+        self.volumes.get(volume).map(|state| state.counters)
     }
 
     /// The number of dirty blocks of `volume`, if it is open.
     pub fn dirty(&self, volume: Volume) -> Option<u32> {
-        self.volumes.all.get(volume.0 as usize)?.as_ref().map(|state| state.dirty.len() as u32)
+        self.volumes.get(volume).map(|state| state.dirty.len() as u32)
     }
 
     /// The present contents of the engine.
@@ -102,14 +102,14 @@ impl Engine {
 
     /// The blocks of `range` of an open `volume` that are dirty, in order. It takes time for these blocks only.
     pub fn dirty_blocks(&self, volume: Volume, range: Range<u64>) -> impl Iterator<Item = u64> {
-        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.get(volume);
         state.into_iter().flat_map(move |state| state.dirty.within(range.clone()))
     }
 
     /// Memory of the index and of the frames' bookkeeping, in bytes, without that of the policy and without that for
     /// dirty blocks, requests and operations.
     pub fn metadata_bytes(&self) -> usize {
-        let targets = self.volumes.all.iter().flatten().flat_map(|state| &state.targets);
+        let targets = self.volumes.iter().flat_map(|state| &state.targets);
         let unflushed = targets.map(|target| target.unflushed.bytes()).sum::<usize>();
         self.slots.bytes()
             + self.memory.frames.bytes()
@@ -130,7 +130,7 @@ impl Engine {
         let frames = self.config.capacity_max + self.config.spare + self.config.storing;
         let mut owners = vec![0u32; frames as usize];
         let mut resident = 0;
-        let mut unused = vec![0; self.volumes.all.len()];
+        let mut unused = vec![0; self.volumes.numbers()];
         for slot in self.slots.used() {
             let frame = self.slots.frame(slot);
             if frame != NONE {
@@ -156,15 +156,14 @@ impl Engine {
         }
         let operation_blocks = self.config.limits.operation_bytes >> self.shift;
         let mut dirty = 0;
-        for (at, state) in self.volumes.all.iter().enumerate() {
-            let Some(state) = state else { continue };
+        for (volume, state) in self.volumes.numbered() {
             let counters = &state.counters;
             let over = counters.prefetch_used + counters.prefetch_wasted;
-            assert_eq!(counters.prefetch_issued, over + unused[at], "each prefetched block is used, wasted or there");
+            assert_eq!(counters.prefetch_issued, over + unused[volume.0 as usize], "each prefetched block is used, wasted or there");
             state.dirty.check();
             for (block, frame) in state.dirty.iter() {
                 dirty += 1;
-                assert_eq!(self.current(Key::new(Volume(at as u32), block)), Some(frame));
+                assert_eq!(self.current(Key::new(volume, block)), Some(frame));
                 assert!(self.memory.frames.has(frame, DIRTY));
             }
             for Target { port, unflushed, .. } in &state.targets {
@@ -174,7 +173,7 @@ impl Engine {
                 assert!(unflushed.written() <= most, "more unflushed blocks than allowed");
             }
             for block in state.targets.iter().flat_map(|target| target.unflushed.blocks()) {
-                let frame = self.current(Key::new(Volume(at as u32), block)).expect("an unflushed block is in memory");
+                let frame = self.current(Key::new(volume, block)).expect("an unflushed block is in memory");
                 assert!(
                     self.memory.frames.has(frame, DIRTY | UNFLUSHED),
                     "nothing notes when an unflushed block leaves"

@@ -20,7 +20,7 @@ impl Engine {
     /// if it is `Failed`, the volume stays open. With `discard` it never fails: dirty blocks are dropped, unless a
     /// request waits for their write, and requests that wait for room fail.
     pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
-        match self.volumes.all.get_mut(volume.0 as usize).and_then(Option::as_mut) {
+        match self.volumes.get_mut(volume) {
             Some(state) if state.closing.is_none() => {
                 state.closing = Some(Closing { token, discard, forgetting: None });
                 state.pause = 0;
@@ -36,7 +36,7 @@ impl Engine {
     /// Handles a failure of the device of `volume`: if the volume is being closed, it stays open. Returns whether it
     /// was being closed.
     pub(crate) fn fail_closing(&mut self, volume: Volume, fault: Fault) -> bool {
-        match self.volume(volume).closing.take_if(|closing| !closing.discard) {
+        match self.volumes.state_mut(volume).closing.take_if(|closing| !closing.discard) {
             Some(closing) => {
                 self.volumes.closing.retain(|&other| other != volume);
                 self.requests.replies.push_back(Reply { token: closing.token, outcome: Outcome::Failed(fault) });
@@ -51,7 +51,7 @@ impl Engine {
     pub(crate) fn drop_discarded(&mut self, now: u64) {
         for at in 0..self.volumes.closing.len() {
             let volume = self.volumes.closing[at];
-            let state = self.volume(volume);
+            let state = self.volumes.state_mut(volume);
             if !state.closing.is_some_and(|closing| closing.discard) {
                 continue;
             }
@@ -70,14 +70,14 @@ impl Engine {
 
     /// Ends requests of `volume` that wait for room with `fault`.
     pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
-        let failed = std::mem::take(&mut self.volume(volume).reads_waiting);
+        let failed = std::mem::take(&mut self.volumes.state_mut(volume).reads_waiting);
         self.fail_waiting(failed, fault, now);
         self.fail_writes(volume, fault, now);
     }
 
     /// Ends writes of `volume` that wait for room with `fault`.
     pub(crate) fn fail_writes(&mut self, volume: Volume, fault: Fault, now: u64) {
-        let failed = std::mem::take(&mut self.volume(volume).writes_waiting);
+        let failed = std::mem::take(&mut self.volumes.state_mut(volume).writes_waiting);
         self.fail_waiting(failed, fault, now);
     }
 
@@ -95,7 +95,7 @@ impl Engine {
         let mut lost = Vec::new();
         for at in 0..self.volumes.closing.len() {
             let volume = self.volumes.closing[at];
-            let state = self.volume(volume);
+            let state = self.volumes.state_mut(volume);
             let closing = state.closing.expect("it is being closed");
             if closing.forgetting.is_some() {
                 continue;
@@ -116,7 +116,7 @@ impl Engine {
             if self.volumes.ending {
                 self.close_at_end(volume, closing);
             }
-            let dirty: Vec<u64> = self.volume(volume).dirty.iter().map(|(block, _)| block).collect();
+            let dirty: Vec<u64> = self.volumes.state_mut(volume).dirty.iter().map(|(block, _)| block).collect();
             dirty.into_iter().for_each(|block| self.drop_blocks(volume, block..block + 1));
         }
         for (volume, fault) in lost {
@@ -133,7 +133,7 @@ impl Engine {
         }
         for at in 0..self.volumes.closing.len() {
             let volume = self.volumes.closing[at];
-            let closing = self.volume(volume).closing.expect("it is being closed");
+            let closing = self.volumes.state_mut(volume).closing.expect("it is being closed");
             if closing.forgetting.is_some() {
                 self.close_at_end(volume, closing);
             }
@@ -151,7 +151,7 @@ impl Engine {
     /// Whether all of `volume` is on its devices, and stable: it is closed, or being closed with nothing left to do but to
     /// forget its blocks.
     pub fn is_written(&self, volume: Volume) -> bool {
-        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.get(volume);
         state.is_none_or(|state| state.closing.is_some_and(|closing| closing.forgetting.is_some()))
     }
 
@@ -161,7 +161,7 @@ impl Engine {
             return None;
         }
         self.volumes.closing.iter().find_map(|&volume| {
-            let closing = self.volumes.all[volume.0 as usize].as_ref()?.closing?;
+            let closing = self.volumes.get(volume)?.closing?;
             closing.forgetting.map(|from| (volume, from))
         })
     }
@@ -183,7 +183,7 @@ impl Engine {
             }
         }
         let is_over = at == self.slots.numbers();
-        let closing = self.volume(volume).closing.as_mut().expect("it is being closed");
+        let closing = self.volumes.state_mut(volume).closing.as_mut().expect("it is being closed");
         if !is_over {
             closing.forgetting = Some(at);
             return;
@@ -199,7 +199,7 @@ impl Engine {
         if discard {
             self.forget_opening(volume);
         }
-        let gone = self.volumes.all[volume.0 as usize].take().expect("an open volume");
+        let gone = self.volumes.take(volume);
         self.volumes.failing.retain(|&other| other != volume);
         for part in &gone.parts {
             self.port(part.port).users -= 1;

@@ -19,7 +19,7 @@ impl Engine {
     /// Where `blocks` of `volume`, which are in one region, are: the port, and the bytes on its device, up to the end
     /// of the volume.
     pub(crate) fn home(&self, volume: Volume, blocks: Range<u64>) -> (Port, Range<u64>) {
-        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.state(volume);
         let part = &state.parts[state.part_of(blocks.start)];
         debug_assert!(blocks.end <= part.blocks.end, "an operation lies in one region");
         let length = (blocks.end << self.shift).min(state.bytes) - (blocks.start << self.shift);
@@ -29,7 +29,7 @@ impl Engine {
 
     /// The pieces of `blocks` of `volume`, each in one region.
     pub(crate) fn pieces(&self, volume: Volume, blocks: &Range<u64>) -> SmallVec<[Range<u64>; 1]> {
-        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.state(volume);
         let parts = state.parts[state.part_of(blocks.start)..].iter().map(|part| &part.blocks);
         let parts = parts.take_while(|part| part.start < blocks.end);
         parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
@@ -54,7 +54,7 @@ impl Engine {
         record: Record,
         now: u64,
     ) -> u64 {
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.operations += 1;
         let at = state.part_of(blocks.start);
         let part = &state.parts[at];
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     fn queue_flush(&mut self, volume: Volume, port: Port, now: u64) {
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.operations += 1;
         state.target(port).flushing = true;
         state.round.as_mut().expect("a flush belongs to a round").operations += 1;
@@ -88,15 +88,15 @@ impl Engine {
 
     /// Starts a round of device flushes, at each port where `volume` changed something since the last one.
     pub(crate) fn flush_devices(&mut self, volume: Volume, now: u64) {
-        let round = self.volume(volume).round.replace(Round::default());
+        let round = self.volumes.state_mut(volume).round.replace(Round::default());
         assert!(round.is_none(), "one round at a time");
         self.join_round(volume, now);
     }
 
     /// Adds the ports that need a device flush to the round.
     fn join_round(&mut self, volume: Volume, now: u64) {
-        for at in 0..self.volume(volume).targets.len() {
-            let &Target { port, unsynced, flushing, .. } = &self.volume(volume).targets[at];
+        for at in 0..self.volumes.state_mut(volume).targets.len() {
+            let &Target { port, unsynced, flushing, .. } = &self.volumes.state_mut(volume).targets[at];
             if unsynced && !flushing {
                 self.queue_flush(volume, port, now);
             }
@@ -128,7 +128,7 @@ impl Engine {
             let Some(Record::Read { first: key, frames: more, .. }) = self.ports.operations.remove(&other.id) else {
                 unreachable!("only reads are joined");
             };
-            self.volume(key.volume()).operations -= 1;
+            self.volumes.state_mut(key.volume()).operations -= 1;
             for frame in &more {
                 self.memory.loads.get_mut(frame).expect("a frame being loaded has a load").operation = first.id;
             }
@@ -171,7 +171,7 @@ impl Engine {
         };
         let bytes = if blocks.is_empty() { 0..0 } else { self.home(volume, blocks).1 };
         let length = bytes.end - bytes.start;
-        let counters = &mut self.volume(volume).counters;
+        let counters = &mut self.volumes.state_mut(volume).counters;
         match action {
             Action::Read(_) => {
                 counters.device_reads += 1;
@@ -226,7 +226,7 @@ impl Engine {
     /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.
     /// So the first flush of a round takes the requests that wait, and adds a flush at every port that they need.
     fn start_flush(&mut self, volume: Volume, port: Port, now: u64) {
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         let target = state.target(port);
         target.unsynced = false;
         target.unflushed.begin_flush();
@@ -251,7 +251,7 @@ impl Engine {
         drop(action);
         self.port(port).at_device -= 1;
         if let Some(volume) = record.volume() {
-            self.volume(volume).unlockable = true;
+            self.volumes.state_mut(volume).unlockable = true;
         }
         if let Some(level) = record.level() {
             let since = self.levels.all[level].since(id);
@@ -266,7 +266,7 @@ impl Engine {
         match record {
             record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
             Record::Fetch(fetch) => {
-                self.volume(fetch.first.volume()).operations -= 1;
+                self.volumes.state_mut(fetch.first.volume()).operations -= 1;
                 self.complete_fetch(fetch, &sums, result, now);
             }
             Record::Store(store) => self.complete_store(store, &sums, result),
@@ -303,7 +303,7 @@ impl Engine {
 
     fn complete_home(&mut self, port: Port, record: Record, result: Result<(), Fault>, now: u64) {
         let volume = record.volume().expect("a volume's");
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.operations -= 1;
         state.counters.device_faults += u64::from(result.is_err());
         match record {
@@ -334,13 +334,13 @@ impl Engine {
                     Ok(()) => {
                         self.replace_lost(volume, blocks.clone());
                         if self.active(request).request.op != Op::Trim && !self.port(port).replays {
-                            self.volume(volume).target(port).unflushed.zero();
+                            self.volumes.state_mut(volume).target(port).unflushed.zero();
                         }
                         self.drop_blocks(volume, blocks);
                     }
                     Err(fault) => self.active(request).fault = Some(fault),
                 }
-                let mut locks = self.volume(volume).locks.iter_mut();
+                let mut locks = self.volumes.state_mut(volume).locks.iter_mut();
                 let lock = locks.find(|lock| lock.request == request).expect("its range is locked");
                 lock.operations -= 1;
                 if lock.operations == 0 {
@@ -358,7 +358,7 @@ impl Engine {
             self.fail_flush(port, fault, now);
         }
         let retry_us = self.config.write_back.retry_us;
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         let lost = state.lost;
         let target = state.target(port);
         target.flushing = false;
@@ -405,7 +405,7 @@ impl Engine {
         let load = self.memory.loads.remove(&frame).expect("a frame being loaded has a load");
         let ahead = u32::from(load.reading != Reading::Demand);
         self.requests.prefetching -= ahead;
-        let state = self.volume(key.volume());
+        let state = self.volumes.state_mut(key.volume());
         state.loading -= 1;
         state.prefetching -= ahead;
         if let Reading::Predicted(tenant) = load.reading {
@@ -486,7 +486,7 @@ impl Engine {
         let mut oldest = u64::MAX;
         let is_written = result.is_ok() && !void;
         let range = blocks.clone();
-        let again = self.volume(volume).dirty.has_failed_since(range.clone(), now);
+        let again = self.volumes.state_mut(volume).dirty.has_failed_since(range.clone(), now);
         // The fault may be in one of several blocks: those are tried again in shorter runs at once.
         let retry_at = now + if count > 1 { 0 } else { self.config.write_back.retry_us };
         let written = match result {
@@ -496,10 +496,10 @@ impl Engine {
         let is_unflushed = is_written && !self.port(port).replays;
         for block in blocks {
             let key = Key::new(volume, block);
-            let written = self.volume(volume).dirty.written(block, written, now);
+            let written = self.volumes.state_mut(volume).dirty.written(block, written, now);
             oldest = oldest.min(written.first);
             if is_unflushed {
-                self.volume(volume).target(port).unflushed.write(block);
+                self.volumes.state_mut(volume).target(port).unflushed.write(block);
             }
             if written.clean {
                 self.cleaner.dirty -= 1;
@@ -508,7 +508,7 @@ impl Engine {
                 self.offer_if_outside(key, written.frame);
                 self.arrive(key, written.frame);
             } else if self.memory.outside.contains_key(&key) {
-                self.volume(volume).dirty.hurry(block);
+                self.volumes.state_mut(volume).dirty.hurry(block);
             }
             for waiter in written.waiters {
                 told = true;
@@ -528,7 +528,7 @@ impl Engine {
             Err(fault) => self.note_unwritten(volume, range, again, fault, now),
         }
         if let Err(fault) = result {
-            let state = self.volume(volume);
+            let state = self.volumes.state_mut(volume);
             let mut failed = Vec::new();
             state.flushes.retain(|flush| {
                 let covered = flush.version >= oldest;
@@ -541,7 +541,7 @@ impl Engine {
             }
             told |= self.fail_closing(volume, fault);
             if !told {
-                self.volume(volume).fault = Some(fault);
+                self.volumes.state_mut(volume).fault = Some(fault);
             }
             // Volumes that are being closed do not wait for room that a failed device may never free.
             for at in 0..self.volumes.closing.len() {
@@ -550,7 +550,7 @@ impl Engine {
         }
         self.make_due(volume);
         self.drained(volume, now);
-        if self.volume(volume).target(port).unflushed.since() >= self.config.write_back.unflushed {
+        if self.volumes.state_mut(volume).target(port).unflushed.since() >= self.config.write_back.unflushed {
             self.flush_if_due(volume, now);
         }
     }

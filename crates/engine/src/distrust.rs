@@ -25,14 +25,14 @@ impl Engine {
 
     /// The fault by which `volume` lost data: since then, no flush and no write with FUA succeeds.
     pub fn lost(&self, volume: Volume) -> Option<Fault> {
-        self.volumes.all.get(volume.0 as usize)?.as_ref()?.lost
+        self.volumes.get(volume)?.lost
     }
 
     /// Data of `volume` is lost, in this engine or in another one that has a part of it: until the volume is closed, with
     /// `discard`, its flushes, its writes with FUA and its closing without `discard` do their work and then fail with
     /// `fault`.
     pub fn condemn(&mut self, volume: Volume, fault: Fault) {
-        if let Some(state) = self.volumes.all.get_mut(volume.0 as usize).and_then(Option::as_mut) {
+        if let Some(state) = self.volumes.get_mut(volume) {
             state.lost = state.lost.or(Some(fault));
         }
     }
@@ -41,7 +41,7 @@ impl Engine {
     /// what has to be remembered for it, is limited.
     pub(crate) fn flush_if_due(&mut self, volume: Volume, now: u64) {
         let most = self.config.write_back.unflushed;
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         if state.round.is_none() && state.targets.iter().any(|target| target.unflushed.since() >= most) {
             self.flush_devices(volume, now);
         }
@@ -60,13 +60,13 @@ impl Engine {
     /// The frame of `key` leaves memory.
     pub(crate) fn note_unflushed(&mut self, key: Key, frame: u32) {
         if self.memory.frames.has(frame, UNFLUSHED) {
-            self.volume(key.volume()).unflushed(key.index()).leave(key.index());
+            self.volumes.state_mut(key.volume()).unflushed(key.index()).leave(key.index());
         }
     }
 
     fn write_again(&mut self, volume: Volume, port: Port, fault: Fault, now: u64) {
         let version = self.cleaner.version;
-        let (blocks, complete) = self.volume(volume).target(port).unflushed.take();
+        let (blocks, complete) = self.volumes.state_mut(volume).target(port).unflushed.take();
         if !complete {
             self.condemn(volume, fault);
         }
@@ -78,7 +78,7 @@ impl Engine {
                 self.memory.frames.set(frame, DIRTY);
                 self.cleaner.dirty += 1;
             }
-            let dirty = &mut self.volume(volume).dirty;
+            let dirty = &mut self.volumes.state_mut(volume).dirty;
             dirty.write_again(block, frame, version, now);
             if is_outside {
                 dirty.hurry(block);
@@ -86,7 +86,7 @@ impl Engine {
         }
         self.cleaner.dirty_most = self.cleaner.dirty_most.max(self.cleaner.dirty + self.requests.filling);
         // The device may have had these, too.
-        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.state(volume);
         for record in self.ports.operations.values_mut().filter(|record| record.volume() == Some(volume)) {
             match record {
                 Record::Write { first, held: None, void, .. } => {
@@ -103,7 +103,7 @@ impl Engine {
     /// Fails the requests that must not be acknowledged before the device has their changes, and those that wait for a
     /// device flush: blocks that they had written have to be written again.
     fn fail_changes(&mut self, volume: Volume, fault: Fault) {
-        let state = self.volumes.all[volume.0 as usize].as_mut().expect("an open volume");
+        let state = self.volumes.state_mut(volume);
         let mode = state.mode;
         let syncs = std::mem::take(&mut state.syncs);
         if let Some(round) = state.round.as_mut().filter(|round| round.begun) {

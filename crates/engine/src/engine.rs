@@ -23,7 +23,7 @@ use crate::shares::Line;
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Tenants;
 use crate::verify::Checks;
-use crate::volume::{VolumeState, overlap};
+use crate::volume::overlap;
 use crate::volumes::Volumes;
 use crate::write_back::Cleaner;
 
@@ -135,7 +135,7 @@ impl Engine {
     /// Whether `request` could be executed if nothing else were in progress.
     #[inline]
     pub(crate) fn check_request(&self, request: &Request) -> Result<(), Refusal> {
-        let state = self.volumes.all.get(request.volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.get(request.volume);
         let Some(state) = state.filter(|state| state.closing.is_none()) else { return Err(Refusal::NoVolume) };
         if request.op == Op::Flush {
             return Ok(());
@@ -159,7 +159,7 @@ impl Engine {
         match request.op {
             Op::Read => {
                 let id = self.enter(request)?;
-                if !(self.volume(request.volume).reads_waiting.is_empty() && self.start_read(id, now)) {
+                if !(self.volumes.state_mut(request.volume).reads_waiting.is_empty() && self.start_read(id, now)) {
                     self.wait_in_line(id);
                     let mut blocks = self.blocks(&(request.offset..request.offset + request.length));
                     self.requests.missed = blocks.any(|block| self.current(Key::new(request.volume, block)).is_none());
@@ -215,7 +215,7 @@ impl Engine {
             fault: None,
         };
         let id = self.requests.add(active);
-        let state = self.volume(request.volume);
+        let state = self.volumes.state_mut(request.volume);
         state.requests += 1;
         state.ranges += u32::from(request.op.is_range());
         Ok(id)
@@ -230,7 +230,7 @@ impl Engine {
 
     pub(crate) fn leave(&mut self, id: u32) -> Active {
         let active = self.requests.remove(id);
-        let state = self.volume(active.request.volume);
+        let state = self.volumes.state_mut(active.request.volume);
         state.requests -= 1;
         state.ranges -= u32::from(active.request.op.is_range());
         state.unlockable = true;
@@ -239,10 +239,6 @@ impl Engine {
 
     pub(crate) fn active(&mut self, id: u32) -> &mut Active {
         self.requests.all[id as usize].as_mut().expect("a request in progress")
-    }
-
-    pub(crate) fn volume(&mut self, volume: Volume) -> &mut VolumeState {
-        self.volumes.all[volume.0 as usize].as_mut().expect("an open volume")
     }
 
     /// The blocks that `bytes` touches.
@@ -300,7 +296,7 @@ impl Engine {
         }
         let frame = self.memory.outside.remove(&key)?;
         self.memory.frames.clear(frame, TRANSIT);
-        self.volume(key.volume()).outside -= 1;
+        self.volumes.state_mut(key.volume()).outside -= 1;
         Some(frame)
     }
 
@@ -322,7 +318,7 @@ impl Engine {
             }
             if !is_held {
                 outside.remove();
-                self.volume(key.volume()).outside -= 1;
+                self.volumes.state_mut(key.volume()).outside -= 1;
                 self.note_unflushed(key, frame);
                 self.memory.frames.put(frame);
             }
@@ -366,7 +362,7 @@ impl Engine {
 
     /// Whether some of `blocks` may have a frame; if not, `current` need not be asked for each.
     pub(crate) fn may_have(&self, volume: Volume, blocks: &Range<u64>) -> bool {
-        let outside = self.volumes.all[volume.0 as usize].as_ref().map_or(0, |state| state.outside);
+        let outside = self.volumes.get(volume).map_or(0, |state| state.outside);
         outside > 0 || self.slots.occupied(volume, blocks.clone()).next().is_some()
     }
 
@@ -461,14 +457,14 @@ impl Engine {
         let unused = self.memory.frames.has(frame, PREFETCHED);
         self.note_leaving(key.volume(), frame);
         let dirty = self.memory.frames.has(frame, DIRTY);
-        self.volume(key.volume()).counters.evictions += 1;
+        self.volumes.state_mut(key.volume()).counters.evictions += 1;
         let has_lower = self.levels.unified || !self.levels.all.is_empty();
         if !has_lower && !self.memory.frames.has(frame, DIRTY | LOADING) && !self.memory.arena.held(frame) {
             // Nobody has its contents, or gets them: it is free at once.
             self.note_unflushed(key, frame);
             return self.memory.frames.put(frame);
         }
-        let state = self.volume(key.volume());
+        let state = self.volumes.state_mut(key.volume());
         state.outside += 1;
         if dirty {
             state.dirty.hurry(key.index());
@@ -504,7 +500,7 @@ impl Engine {
 
     /// Drops the contents of all blocks of `volume` in `blocks`. None of them is being written or waited for.
     pub(crate) fn drop_blocks(&mut self, volume: Volume, blocks: Range<u64>) {
-        let gone = self.volume(volume).dirty.discard(blocks.clone());
+        let gone = self.volumes.state_mut(volume).dirty.discard(blocks.clone());
         self.cleaner.dirty -= gone.len() as u32;
         self.note_unwanted(volume);
         let inside = |key: &Key| key.volume() == volume && blocks.contains(&key.index());
@@ -514,7 +510,7 @@ impl Engine {
         } else {
             self.slots.used().into_iter().map(|slot| self.slots.key(slot)).filter(inside).collect()
         };
-        if self.volume(volume).outside > 0 {
+        if self.volumes.state_mut(volume).outside > 0 {
             keys.extend(self.memory.outside.keys().filter(|key| inside(key)));
         }
         keys.sort_unstable();
@@ -538,7 +534,7 @@ impl Engine {
         };
         self.note_leaving(key.volume(), frame);
         if self.memory.frames.has(frame, DIRTY | UNFLUSHED) {
-            self.volume(key.volume()).unflushed(key.index()).forget(key.index());
+            self.volumes.state_mut(key.volume()).unflushed(key.index()).forget(key.index());
         }
         match self.memory.loads.get(&frame) {
             // The frame becomes free when the device has finished with it.

@@ -65,7 +65,7 @@ impl Engine {
     /// are not reported.
     pub fn next_report(&mut self) -> Option<(Volume, Option<Fault>)> {
         while let Some(volume) = self.volumes.reports.pop_first() {
-            if let Some(state) = &self.volumes.all[volume.0 as usize] {
+            if let Some(state) = self.volumes.get(volume) {
                 let failures = state.failures.as_ref().filter(|failures| failures.lasting);
                 return Some((volume, failures.map(|failures| failures.fault)));
             }
@@ -75,7 +75,7 @@ impl Engine {
 
     /// The dirty blocks of `volume` whose last write failed: how many, and the first runs of them, at most `most`.
     pub fn failed_blocks(&self, volume: Volume, most: usize) -> (u64, Vec<Range<u64>>) {
-        match self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref) {
+        match self.volumes.get(volume) {
             Some(state) if state.failures.is_some() => (state.dirty.failed_len() as u64, state.dirty.failed_runs(most)),
             _ => (0, Vec::new()),
         }
@@ -83,7 +83,7 @@ impl Engine {
 
     /// The fault of writes of `volume` that find no room, if only its device, which has long failed, can make room.
     pub(crate) fn fault_of_room(&self, volume: Volume) -> Option<Fault> {
-        let state = self.state_of(volume);
+        let state = self.volumes.state(volume);
         let failures = state.failures.as_ref()?;
         let has_none = state.fails_all() || failures.lasting && self.has_many_failed(volume);
         has_none.then_some(failures.fault)
@@ -96,7 +96,7 @@ impl Engine {
         let (request, part) = (active.request, active.part.clone());
         let blocks = self.blocks(&part);
         let time = now.saturating_sub(self.config.write_back.patience_us);
-        let state = self.volume(request.volume);
+        let state = self.volumes.state_mut(request.volume);
         let failures = state.failures.as_ref().filter(|failures| failures.lasting)?;
         let waits = request.op == Op::Write && (request.fua || state.mode == WriteMode::Through);
         (!waits && state.dirty.has_failed_since(blocks, time)).then_some(failures.fault)
@@ -104,7 +104,7 @@ impl Engine {
 
     /// The device wrote blocks of `volume`; `again` if it failed to do so before.
     pub(crate) fn note_written(&mut self, volume: Volume, again: bool) {
-        if let Some(failures) = &mut self.volume(volume).failures {
+        if let Some(failures) = &mut self.volumes.state_mut(volume).failures {
             (failures.none_since, failures.all) = (None, false);
             if again {
                 failures.retried = true;
@@ -117,7 +117,7 @@ impl Engine {
     /// The device failed to write `blocks` of `volume`; `again` if it failed to do so before.
     pub(crate) fn note_unwritten(&mut self, volume: Volume, blocks: Range<u64>, again: bool, fault: Fault, now: u64) {
         let (patience, next) = (self.config.write_back.patience_us, now + self.config.write_back.retry_us);
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         let failures = state.failures.get_or_insert_with(|| Failures::new(fault));
         failures.fault = fault;
         failures.fail(blocks.end - blocks.start, again, next);
@@ -135,7 +135,7 @@ impl Engine {
     /// Blocks of `volume` need not be written any more. If none is left whose write failed, the volume does not fail, and
     /// failures that come later do not continue those that were.
     pub(crate) fn note_unwanted(&mut self, volume: Volume) {
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         if state.dirty.failed_len() == 0 && state.failures.take().is_some_and(|failures| failures.lasting) {
             self.volumes.failing.retain(|&other| other != volume);
             self.volumes.reports.insert(volume);
@@ -144,7 +144,7 @@ impl Engine {
 
     /// The dirty blocks of failing volumes that their devices fail to write.
     pub(crate) fn stuck(&self) -> u32 {
-        let states = self.volumes.failing.iter().filter_map(|volume| self.volumes.all[volume.0 as usize].as_ref());
+        let states = self.volumes.failing.iter().filter_map(|volume| self.volumes.get(*volume));
         states.map(|state| state.dirty.failed_len() as u32).sum()
     }
 

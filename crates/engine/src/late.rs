@@ -66,7 +66,7 @@ impl Engine {
 
     /// The volume of `fetch` does not wait for it any more.
     fn end_fetch(&mut self, fetch: &Fetch) {
-        let state = self.volume(fetch.first.volume());
+        let state = self.volumes.state_mut(fetch.first.volume());
         state.operations -= 1;
         state.unlockable = true;
         if fetch.leaves {

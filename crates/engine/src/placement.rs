@@ -16,7 +16,7 @@ impl Engine {
         match place {
             Place::Resident(slot) => self.slots.set_frame(slot, frame),
             Place::Passing(key) => {
-                self.volume(key.volume()).outside += 1;
+                self.volumes.state_mut(key.volume()).outside += 1;
                 let before = self.memory.outside.insert(key, frame);
                 assert_eq!(before, None, "a block that has a frame needs no other");
             }
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Copies of `key`, of which nothing is known any more, may be replaced.
     pub(crate) fn release_copies(&mut self, key: Key) {
-        if self.volumes.all[key.volume().0 as usize].is_none() {
+        if self.volumes.get(key.volume()).is_none() {
             return;
         }
         let entry = self.entry(key);
@@ -282,7 +282,7 @@ impl Engine {
 
     /// Whether `entry` is of the present opening of `volume`.
     pub(crate) fn is_opening(&self, volume: Volume, entry: Entry) -> bool {
-        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.get(volume);
         state.is_some_and(|state| state.opening == entry.opening())
     }
 

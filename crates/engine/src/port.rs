@@ -111,11 +111,7 @@ impl Engine {
         if volume.0 >= Key::VOLUMES {
             return Err(ConfigError::Impossible { what: "the number of a volume must be below 2^22 - 1" });
         }
-        let at = volume.0 as usize;
-        if self.volumes.all.len() <= at {
-            self.volumes.all.resize_with(at + 1, || None);
-        }
-        if self.volumes.all[at].is_some() {
+        if self.volumes.get(volume).is_some() {
             return Err(ConfigError::Taken(volume.0));
         }
         let opening = self.next_opening(volume);
@@ -126,7 +122,7 @@ impl Engine {
         for target in &state.targets {
             self.port(target.port).volumes.push(volume);
         }
-        self.volumes.all[at] = Some(Box::new(state));
+        self.volumes.add(volume, state);
         Ok(())
     }
 

@@ -51,7 +51,7 @@ impl Engine {
 
     #[inline]
     fn count_read(&mut self, request: &Request, hits: usize) {
-        let counters = &mut self.volume(request.volume).counters;
+        let counters = &mut self.volumes.state_mut(request.volume).counters;
         counters.reads += 1;
         counters.read_bytes += request.length;
         counters.hits += hits as u64;
@@ -66,7 +66,7 @@ impl Engine {
         }
         self.memory.frames.clear(frame, PREFETCHED);
         let late = self.memory.frames.has(frame, LOADING);
-        let counters = &mut self.volume(volume).counters;
+        let counters = &mut self.volumes.state_mut(volume).counters;
         counters.prefetch_used += 1;
         counters.prefetch_late += u64::from(late);
         true
@@ -76,7 +76,7 @@ impl Engine {
     pub(crate) fn note_leaving(&mut self, volume: Volume, frame: u32) {
         if self.memory.frames.has(frame, PREFETCHED) {
             self.memory.frames.clear(frame, PREFETCHED);
-            self.volume(volume).counters.prefetch_wasted += 1;
+            self.volumes.state_mut(volume).counters.prefetch_wasted += 1;
         }
     }
 
@@ -85,7 +85,7 @@ impl Engine {
         let active = self.active(id);
         let (request, part) = (active.request, active.part.clone());
         let blocks = self.blocks(&part);
-        if self.volume(request.volume).is_locked(&blocks, id) {
+        if self.volumes.state_mut(request.volume).is_locked(&blocks, id) {
             self.active(id).step = Step::Parked;
             self.requests.parked.push(id);
             return true;
@@ -220,7 +220,7 @@ impl Engine {
     pub(crate) fn count(&mut self, volume: Volume, frame: Option<u32>, resident: bool) -> &mut Counters {
         let loading = frame.is_some_and(|frame| self.memory.frames.has(frame, LOADING));
         self.requests.missed |= !resident;
-        let counters = &mut self.volume(volume).counters;
+        let counters = &mut self.volumes.state_mut(volume).counters;
         match (resident, loading) {
             (true, false) => counters.hits += 1,
             (true, true) => counters.joined += 1,
@@ -247,7 +247,7 @@ impl Engine {
     /// The contents of `frame` are to be loaded; the operation that loads it is not queued yet.
     fn begin_load(&mut self, volume: Volume, frame: u32, reading: Reading, waiters: LoadWaiters) {
         self.memory.loads.insert(frame, Load { operation: 0, waiters, reading });
-        self.volume(volume).loading += 1;
+        self.volumes.state_mut(volume).loading += 1;
     }
 
     /// Queues the loads of `missing`, blocks in ascending order with their frames; neighbours make one operation.
@@ -305,7 +305,7 @@ impl Engine {
 
     /// Whether one more block of `volume` can be prefetched, besides `more` blocks whose loads are not queued yet.
     pub(crate) fn has_prefetch_budget(&mut self, volume: Volume, more: u32) -> bool {
-        if !self.may_prefetch(volume) || !self.may_load(volume, more + 1) || self.volume(volume).is_waiting() {
+        if !self.may_prefetch(volume) || !self.may_load(volume, more + 1) || self.volumes.state_mut(volume).is_waiting() {
             return false;
         }
         // Half of the spare frames is left for requests, or what other volumes leave of it.
@@ -321,7 +321,7 @@ impl Engine {
         let budget = u64::from(self.config.limits.prefetching);
         let considered = blocks.start..blocks.end.min(blocks.start + budget);
         let (_, loading) = self.load_ahead(request, considered, now);
-        let counters = &mut self.volume(request.volume).counters;
+        let counters = &mut self.volumes.state_mut(request.volume).counters;
         counters.prefetch_issued += u64::from(loading);
         counters.prefetch_dropped += total - u64::from(loading);
     }
@@ -338,7 +338,7 @@ impl Engine {
                 next = block;
                 break;
             }
-            if self.current(key).is_some() || self.volume(volume).is_locked(&(block..block + 1), NONE) {
+            if self.current(key).is_some() || self.volumes.state_mut(volume).is_locked(&(block..block + 1), NONE) {
                 continue;
             }
             let (place, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);
@@ -346,7 +346,7 @@ impl Engine {
             self.place(place, frame);
             self.memory.frames.set(frame, LOADING | PREFETCHED);
             self.requests.prefetching += 1;
-            self.volume(volume).prefetching += 1;
+            self.volumes.state_mut(volume).prefetching += 1;
             missing.push((block, frame));
         }
         self.load(volume, &missing, Reading::Ahead, now, |_| SmallVec::new());
@@ -363,7 +363,7 @@ impl Engine {
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let considered = blocks.start..blocks.end.min(blocks.start + free);
         let (next, loading) = self.load_ahead(request, considered, now);
-        self.volume(request.volume).counters.prefetch_issued += u64::from(loading);
+        self.volumes.state_mut(request.volume).counters.prefetch_issued += u64::from(loading);
         Reached::Block { next, loading }
     }
 }

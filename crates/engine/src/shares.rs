@@ -31,13 +31,9 @@ pub(crate) struct Line {
 }
 
 impl Engine {
-    pub(crate) fn state_of(&self, volume: Volume) -> &VolumeState {
-        self.volumes.all[volume.0 as usize].as_ref().expect("an open volume")
-    }
-
     /// Whether another request of `volume` may begin.
     pub(crate) fn may_enter(&self, volume: Volume, op: Op) -> bool {
-        let state = self.state_of(volume);
+        let state = self.volumes.state(volume);
         let all = (self.requests.all.len() - self.requests.free.len()) as u32;
         let fits = state.requests == 0 || fits(state.requests, all, 1, self.config.limits.requests);
         fits && !(op.is_range() && state.ranges >= RANGES)
@@ -45,7 +41,7 @@ impl Engine {
 
     /// Whether `count` blocks of `volume` may be loaded. A volume that loads nothing may load what any request needs.
     pub(crate) fn may_load(&self, volume: Volume, count: u32) -> bool {
-        let (mut own, mut all) = (self.state_of(volume).loading, self.memory.loads.len() as u32);
+        let (mut own, mut all) = (self.volumes.state(volume).loading, self.memory.loads.len() as u32);
         for start in &self.requests.starting {
             own += start.left_of(volume);
             all += start.left();
@@ -55,13 +51,13 @@ impl Engine {
 
     /// Whether one more block of `volume` may be prefetched.
     pub(crate) fn may_prefetch(&self, volume: Volume) -> bool {
-        fits(self.state_of(volume).prefetching, self.requests.prefetching, 1, self.config.limits.prefetching)
+        fits(self.volumes.state(volume).prefetching, self.requests.prefetching, 1, self.config.limits.prefetching)
     }
 
     /// The read or write `id` waits in line, behind others of its volume.
     pub(crate) fn wait_in_line(&mut self, id: u32) {
         let request = self.active(id).request;
-        let state = self.volume(request.volume);
+        let state = self.volumes.state_mut(request.volume);
         match request.op {
             Op::Read => state.reads_waiting.push_back(id),
             _ => state.writes_waiting.push_back(id),
@@ -92,12 +88,12 @@ impl Engine {
                 self.line.untried = 0;
                 break;
             };
-            if self.volumes.all[volume.0 as usize].is_none() {
+            if self.volumes.get(volume).is_none() {
                 continue;
             }
             let started = [self.serve_read(volume, now), self.serve_write(volume, now)];
             attempts -= u32::from(started.contains(&Some(false)));
-            let state = self.volume(volume);
+            let state = self.volumes.state_mut(volume);
             state.in_line = state.is_waiting();
             if state.in_line {
                 self.line.waiting.push_back(volume);
@@ -114,13 +110,13 @@ impl Engine {
 
     /// Tries to start the first read of `volume` that waits. Returns whether it did, if there is one that may be able to.
     fn serve_read(&mut self, volume: Volume, now: u64) -> Option<bool> {
-        let &id = self.state_of(volume).reads_waiting.front()?;
+        let &id = self.volumes.state(volume).reads_waiting.front()?;
         if !self.may_load(volume, 1) && self.needs_load(id) {
             return None;
         }
         let starts = self.start_read(id, now);
         if starts {
-            self.volume(volume).reads_waiting.pop_front();
+            self.volumes.state_mut(volume).reads_waiting.pop_front();
             self.line.queueing -= 1;
         }
         Some(starts)
@@ -135,10 +131,10 @@ impl Engine {
 
     /// As `serve_read`, for a write.
     fn serve_write(&mut self, volume: Volume, now: u64) -> Option<bool> {
-        let &id = self.state_of(volume).writes_waiting.front()?;
+        let &id = self.volumes.state(volume).writes_waiting.front()?;
         let starts = self.start_write(id, now);
         if starts {
-            self.volume(volume).writes_waiting.pop_front();
+            self.volumes.state_mut(volume).writes_waiting.pop_front();
             self.line.queueing -= 1;
         }
         Some(starts)
@@ -149,7 +145,7 @@ impl Engine {
     /// do not hold up the others. Nor do blocks that failing devices cannot write. A volume whose last write failed, or with too
     /// many failed blocks, has only the longest request, as long as others leave room for it.
     pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
-        let (state, most, bound) = (self.state_of(volume), self.size.marks.most, self.dirty_bound());
+        let (state, most, bound) = (self.volumes.state(volume), self.size.marks.most, self.dirty_bound());
         let all = self.cleaner.dirty + self.requests.filling + count;
         let own = state.changed() + count;
         let written = own - state.dirty.failed_len() as u32;
@@ -174,8 +170,8 @@ impl Engine {
     /// request.
     pub(crate) fn has_many_failed(&self, volume: Volume) -> bool {
         let failed = |state: &VolumeState| state.dirty.failed_len() as u32;
-        failed(self.state_of(volume)) > self.config.request_blocks()
-            && self.volumes.all.iter().flatten().map(|state| failed(state)).sum::<u32>() > self.size.marks.most
+        failed(self.volumes.state(volume)) > self.config.request_blocks()
+            && self.volumes.iter().map(|state| failed(state)).sum::<u32>() > self.size.marks.most
     }
 
     /// The most dirty blocks of all volumes, unless flushes fail.
@@ -185,12 +181,12 @@ impl Engine {
 
     /// The part of `most` blocks for `volume`: in proportion to what its devices wrote recently.
     fn written_part(&self, volume: Volume, most: u32) -> u32 {
-        self.state_of(volume).recent.part_of(self.line.recent, most)
+        self.volumes.state(volume).recent.part_of(self.line.recent, most)
     }
 
     /// Devices wrote `blocks` blocks of `volume`.
     pub(crate) fn count_written(&mut self, volume: Volume, blocks: u64, now: u64) {
-        self.volume(volume).recent.add(now, blocks);
+        self.volumes.state_mut(volume).recent.add(now, blocks);
         self.line.recent.add(now, blocks);
         self.cleaner.looks = self.cleaner.aging.len();
     }
@@ -198,7 +194,7 @@ impl Engine {
     /// Whether `volume` has to write dirty blocks because there are too many of them. If so, at least one volume has to:
     /// the parts of all together are at most `marks.stop`.
     pub(crate) fn is_pressed(&self, volume: Volume) -> bool {
-        let state = self.state_of(volume);
+        let state = self.volumes.state(volume);
         let (dirty, stop) = (state.dirty.len() as u32, self.size.marks.stop);
         !state.writes_waiting.is_empty()
             || self.cleaner.writing_back && (dirty > stop || dirty > self.written_part(volume, stop))
@@ -206,7 +202,7 @@ impl Engine {
 
     /// As [`Engine::check`], for shares.
     pub(crate) fn check_shares(&self) {
-        let states = || self.volumes.all.iter().flatten();
+        let states = || self.volumes.iter();
         let sum = |of: fn(&VolumeState) -> u32| states().map(|state| of(state)).sum::<u32>();
         assert_eq!(sum(|state| state.loading), self.memory.loads.len() as u32);
         assert_eq!(sum(|state| state.prefetching), self.requests.prefetching);
@@ -214,18 +210,17 @@ impl Engine {
         assert_eq!(sum(|state| state.outside), self.memory.outside.len() as u32);
         let queueing = |state: &VolumeState| state.reads_waiting.len() + state.writes_waiting.len();
         assert_eq!(states().map(|state| queueing(state)).sum::<usize>(), self.line.queueing as usize);
-        for (at, state) in self.volumes.all.iter().enumerate() {
-            let Some(state) = state else { continue };
-            let listed = self.line.waiting.contains(&Volume(at as u32));
+        for (volume, state) in self.volumes.numbered() {
+            let listed = self.line.waiting.contains(&volume);
             assert!(listed && state.in_line || !state.is_waiting(), "requests are forgotten");
         }
-        let most = fair::most(self.config.limits.requests, self.volumes.all.len());
+        let most = fair::most(self.config.limits.requests, self.volumes.numbers());
         assert!(self.requests.all.len() as u64 <= most);
     }
 
     /// The blocks of other volumes that are outside, and of their writes that are being filled.
     pub(crate) fn outside_of_others(&self, volume: Volume) -> u32 {
-        let state = self.state_of(volume);
+        let state = self.volumes.state(volume);
         self.memory.outside.len() as u32 + self.requests.filling - state.outside - state.filling
     }
 
@@ -233,7 +228,7 @@ impl Engine {
     /// have them: blocks that the policy would evict leave memory. The cache is smaller until the others' blocks are
     /// written or loaded.
     pub(crate) fn make_room(&mut self, volume: Volume, count: u32) -> bool {
-        let state = self.state_of(volume);
+        let state = self.volumes.state(volume);
         let own = state.outside + state.filling;
         let modest = (self.config.spare / 8).max(self.config.request_blocks() + 2);
         let all = self.cleaner.dirty

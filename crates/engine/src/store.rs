@@ -203,7 +203,7 @@ impl Engine {
     pub fn restore(&mut self, level: usize, blocks: &[Stored]) -> Option<u32> {
         let mut taken = 0;
         for stored in blocks {
-            let state = self.volumes.all.get(stored.volume.0 as usize).and_then(Option::as_ref);
+            let state = self.volumes.get(stored.volume);
             let size = state.map_or(0, |state| state.bytes.div_ceil(u64::from(self.config.block_bytes)));
             let of = &self.levels.all[level].level;
             if of.touched || of.off {
@@ -259,7 +259,7 @@ impl Engine {
     }
 
     pub(crate) fn entry(&self, key: Key) -> Entry {
-        let state = self.volumes.all[key.volume().0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.state(key.volume());
         Entry::new(state.opening, key.index())
     }
 
@@ -447,19 +447,19 @@ impl Engine {
     fn asked(&mut self, volume: Volume, from: usize, now: u64) -> SmallVec<[usize; LEVELS]> {
         let asked = (from..self.levels.all.len()).filter(|&at| !self.levels.all[at].late);
         let asked: SmallVec<[usize; LEVELS]> = asked.collect();
-        let worths = &mut self.volume(volume).worths;
+        let worths = &mut self.volumes.state_mut(volume).worths;
         asked.into_iter().filter(|&at| worths[at].takes_read(now)).collect()
     }
 
     /// Whether blocks of `volume` are stored in `level`: it answers, and is not left out.
     pub(crate) fn takes_stores(&self, level: usize, volume: Volume) -> bool {
-        let state = self.volumes.all[volume.0 as usize].as_ref();
+        let state = self.volumes.get(volume);
         !self.levels.all[level].late && state.is_some_and(|state| state.worths[level].takes_stores())
     }
 
     /// Notes the time of a read of `volume` from `level`.
     pub(crate) fn note_level_time(&mut self, level: usize, volume: Volume, us: u64, now: u64) {
-        self.volume(volume).worths[level].note(us);
+        self.volumes.state_mut(volume).worths[level].note(us);
         self.judge_level(level, volume, now);
     }
 
@@ -468,12 +468,12 @@ impl Engine {
         if self.levels.all.is_empty() {
             return;
         }
-        self.volume(volume).times.note(us);
+        self.volumes.state_mut(volume).times.note(us);
         (0..self.levels.all.len()).for_each(|level| self.judge_level(level, volume, now));
     }
 
     fn judge_level(&mut self, level: usize, volume: Volume, now: u64) {
-        let VolumeState { worths, times, .. } = self.volume(volume);
+        let VolumeState { worths, times, .. } = self.volumes.state_mut(volume);
         if let Some((for_us, level_us, home_us)) = worths[level].judge(times, now) {
             self.levels.all[level].note_left_out(LeftOut { level, volume, for_us, level_us, home_us });
         }
@@ -512,7 +512,7 @@ impl Engine {
                 let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
                 let first = Key::new(volume, run[0].0);
                 let opening = self.entry(first).opening();
-                self.volume(volume).operations += 1;
+                self.volumes.state_mut(volume).operations += 1;
                 let leaves = self.levels.unified
                     && self.levels.all[level].level.config.shared
                     && run.iter().all(|&(block, ..)| self.is_above(Key::new(volume, block), level));
@@ -552,7 +552,7 @@ impl Engine {
             }
         }
         of.counters.hits += hits;
-        let counters = &mut self.volume(volume).counters;
+        let counters = &mut self.volumes.state_mut(volume).counters;
         *[&mut counters.level_1_hits, &mut counters.level_2_hits][level] += hits;
         for (at, &frame) in frames.iter().enumerate() {
             if is_good(at) {
@@ -630,7 +630,7 @@ impl Engine {
 
     /// The contents of `blocks` change.
     pub(crate) fn invalidate_range(&mut self, volume: Volume, blocks: &Range<u64>) {
-        let opening = self.volume(volume).opening;
+        let opening = self.volumes.state_mut(volume).opening;
         let mut done = true;
         if self.levels.unified && blocks.end - blocks.start <= u64::from(LOOKS) {
             for block in blocks.clone() {
@@ -645,7 +645,7 @@ impl Engine {
         }
         if !done {
             // Its blocks become those of another opening, of which levels hold nothing.
-            self.volume(volume).opening = self.next_opening(volume);
+            self.volumes.state_mut(volume).opening = self.next_opening(volume);
         }
     }
 

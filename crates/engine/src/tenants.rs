@@ -15,7 +15,7 @@ use crate::frames::{LOADING, PREFETCHED};
 use crate::record::Reading;
 use crate::request::Volume;
 use crate::slots::{Key, NONE, Slots};
-use crate::volume::VolumeState;
+use crate::volumes::Volumes;
 
 /// The most blocks that are taken from a list in one go although they need no read; the tenant's next read goes on. A long list of them
 /// holds nobody up.
@@ -24,7 +24,7 @@ const UNREAD_MOST: u32 = 64;
 /// The engine's view of blocks and files.
 pub(crate) struct Known<'a> {
     slots: &'a Slots,
-    volumes: &'a [Option<Box<VolumeState>>],
+    volumes: &'a Volumes,
     files: &'a Files,
     shift: u32,
 }
@@ -41,7 +41,7 @@ impl Index for Known<'_> {
 
     fn file_bytes(&self, file: u32) -> Option<u64> {
         if self.files.is_empty() {
-            return self.volumes.get(file as usize)?.as_ref().map(|state| state.bytes);
+            return self.volumes.get(Volume(file)).map(|state| state.bytes);
         }
         self.files.last_piece(file).map(|piece| (piece.offset + piece.blocks) << self.shift)
     }
@@ -66,7 +66,7 @@ impl Engine {
     /// The decider, and the view of blocks that it needs.
     pub(crate) fn deciding(&mut self) -> (&mut dyn Decider, Known<'_>) {
         let known =
-            Known { slots: &self.slots, volumes: &self.volumes.all, files: &self.tenants.files, shift: self.shift };
+            Known { slots: &self.slots, volumes: &self.volumes, files: &self.tenants.files, shift: self.shift };
         (&mut *self.policy, known)
     }
 
@@ -81,7 +81,7 @@ impl Engine {
     /// Appends `bytes` of `volume` to the predicted accesses of `tenant`, or starts a list with them. Bytes outside of
     /// files cannot be predicted, nor can those of a volume that is not open.
     pub fn extend(&mut self, tenant: Tenant, volume: Volume, bytes: Range<u64>) -> Result<(), Refusal> {
-        if self.volumes.all.get(volume.0 as usize).is_none_or(Option::is_none) {
+        if self.volumes.get(volume).is_none() {
             return Ok(());
         }
         let (blocks, shift) = (self.blocks(&bytes), self.shift);
@@ -105,7 +105,7 @@ impl Engine {
     /// Whether a file of tenants has this number.
     pub fn has_file(&self, file: u32) -> bool {
         match self.tenants.files.is_empty() {
-            true => self.hears_tenants() && self.volumes.all.get(file as usize).is_some_and(Option::is_some),
+            true => self.hears_tenants() && self.volumes.get(Volume(file)).is_some(),
             false => self.tenants.files.last_piece(file).is_some(),
         }
     }
@@ -217,7 +217,7 @@ impl Engine {
         while let Some(tenant) = self.tenants.asking.pop() {
             let devices: SmallVec<[u32; 4]> = self.policy.devices(tenant).into();
             for device in devices {
-                let state = self.volumes.all.get(device as usize).and_then(Option::as_ref);
+                let state = self.volumes.get(Volume(device));
                 if state.is_some_and(|state| state.closing.is_none()) {
                     self.fetch_batch(tenant, Volume(device), now);
                 }
@@ -249,10 +249,10 @@ impl Engine {
             self.place(place, frame);
             self.memory.frames.set(frame, LOADING | PREFETCHED);
             self.requests.prefetching += 1;
-            self.volume(volume).prefetching += 1;
+            self.volumes.state_mut(volume).prefetching += 1;
             missing.push((key.index(), frame));
         }
-        self.volume(volume).counters.prefetch_issued += missing.len() as u64;
+        self.volumes.state_mut(volume).counters.prefetch_issued += missing.len() as u64;
         missing.sort_unstable();
         self.load(volume, &missing, Reading::Predicted(tenant), now, |_| SmallVec::new());
     }
@@ -260,8 +260,8 @@ impl Engine {
     /// Beyond the end of the disk, or in a range that is locked by a request.
     fn is_out_of_reach(&mut self, key: Key) -> bool {
         let block = key.index();
-        let bytes = self.volume(key.volume()).bytes;
-        block << self.shift >= bytes || self.volume(key.volume()).is_locked(&(block..block + 1), NONE)
+        let bytes = self.volumes.state_mut(key.volume()).bytes;
+        block << self.shift >= bytes || self.volumes.state_mut(key.volume()).is_locked(&(block..block + 1), NONE)
     }
 
     /// As [`Engine::check`], for the state of tenants.

@@ -36,7 +36,7 @@ impl Engine {
 
     /// The lost blocks of `volume` that were not overwritten since, in ascending order, at most `most`.
     pub fn damaged(&self, volume: Volume, most: usize) -> Vec<u64> {
-        let state = self.volumes.all.get(volume.0 as usize).and_then(Option::as_ref);
+        let state = self.volumes.get(volume);
         state.map_or_else(Vec::new, |state| state.damaged.iter().take(most).copied().collect())
     }
 
@@ -89,7 +89,7 @@ impl Engine {
             self.report_damage(key, false);
             return Ok(());
         }
-        if self.volume(key.volume()).dirty.is_writing(key.index()..key.index() + 1) {
+        if self.volumes.state_mut(key.volume()).dirty.is_writing(key.index()..key.index() + 1) {
             return Err(Fault::DAMAGED);
         }
         self.lose(key, now);
@@ -102,7 +102,7 @@ impl Engine {
 
     fn report_damage(&mut self, key: Key, lost: bool) {
         // It may have been closed while a level stored the block.
-        let Some(state) = self.volumes.all[key.volume().0 as usize].as_mut() else { return };
+        let Some(state) = self.volumes.get_mut(key.volume()) else { return };
         state.counters.damaged += 1;
         if self.checks.damages.len() < REPORTS {
             self.checks.damages.push_back(Damage { volume: key.volume(), block: key.index(), lost });
@@ -119,13 +119,13 @@ impl Engine {
     /// The newest contents of `key`, which is dirty and not being written, are damaged.
     fn lose(&mut self, key: Key, now: u64) {
         let (volume, block) = (key.volume(), key.index());
-        let (first, waiters) = self.volume(volume).dirty.lose(block);
+        let (first, waiters) = self.volumes.state_mut(volume).dirty.lose(block);
         self.cleaner.dirty -= 1;
         self.note_unwanted(volume);
         let frame = self.current(key).expect("a dirty block is in memory");
         self.memory.frames.clear(frame, DIRTY);
         self.drop_damaged(key);
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.damaged.insert(block);
         state.unlockable = true;
         self.condemn(volume, Fault::DAMAGED);
@@ -139,7 +139,7 @@ impl Engine {
             }
         }
         let mut failed = Vec::new();
-        self.volume(volume).flushes.retain(|flush| {
+        self.volumes.state_mut(volume).flushes.retain(|flush| {
             let covered = flush.version >= first;
             failed.extend(covered.then_some(flush.request));
             !covered
@@ -154,10 +154,10 @@ impl Engine {
         match record {
             Record::Write { first, .. } => {
                 let volume = first.volume();
-                self.volume(volume).operations -= 1;
+                self.volumes.state_mut(volume).operations -= 1;
                 self.port(port).writes -= 1;
                 for block in (first.index()..).take(damages.frames.len()) {
-                    self.volume(volume).dirty.put_back(block);
+                    self.volumes.state_mut(volume).dirty.put_back(block);
                 }
                 for &at in &damages.at {
                     let key = Key::new(volume, first.index() + at as u64);
@@ -188,13 +188,13 @@ impl Engine {
 
     /// Whether a block of `blocks` is lost, so that its device has older contents.
     pub(crate) fn has_lost(&self, volume: Volume, blocks: Range<u64>) -> bool {
-        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.state(volume);
         !state.damaged.is_empty() && state.damaged.range(blocks).next().is_some()
     }
 
     /// `blocks` of `volume` have new contents: none of them is lost any more.
     pub(crate) fn replace_lost(&mut self, volume: Volume, blocks: Range<u64>) {
-        let damaged = &mut self.volume(volume).damaged;
+        let damaged = &mut self.volumes.state_mut(volume).damaged;
         if !damaged.is_empty() {
             damaged.retain(|block| !blocks.contains(block));
         }
@@ -202,10 +202,9 @@ impl Engine {
 
     /// As [`Engine::check`], for lost blocks.
     pub(crate) fn check_damaged(&self) {
-        for (at, state) in self.volumes.all.iter().enumerate() {
-            let Some(state) = state else { continue };
+        for (volume, state) in self.volumes.numbered() {
             for &block in &state.damaged {
-                let frame = self.current(Key::new(Volume(at as u32), block));
+                let frame = self.current(Key::new(volume, block));
                 assert!(frame.is_none_or(|frame| self.memory.frames.has(frame, LOADING)), "a lost block is in memory");
                 assert!(state.lost.is_some());
             }

@@ -21,11 +21,11 @@ impl Engine {
     pub(crate) fn begin_write(&mut self, id: u32, now: u64) {
         self.active(id).step = Step::Queued;
         let volume = self.active(id).request.volume;
-        let unwritable = match self.volume(volume).failures {
+        let unwritable = match self.volumes.state_mut(volume).failures {
             Some(_) => self.fault_of_blocks(id, now),
             None => None,
         };
-        if unwritable.is_none() && self.volume(volume).writes_waiting.is_empty() && self.start_write(id, now) {
+        if unwritable.is_none() && self.volumes.state_mut(volume).writes_waiting.is_empty() && self.start_write(id, now) {
             return;
         }
         match unwritable.or_else(|| self.fault_of_room(volume)) {
@@ -40,7 +40,7 @@ impl Engine {
     /// The part of `block` that the bytes `part` cover, within the block, and the length of the block on the device.
     fn covered(&self, volume: Volume, block: u64, part: &Range<u64>) -> (Range<usize>, usize) {
         let (start, size) = (block << self.shift, u64::from(self.config.block_bytes));
-        let state = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume");
+        let state = self.volumes.state(volume);
         let exists = (state.bytes - start).min(size);
         let from = part.start.max(start) - start;
         let to = part.end.min(start + size) - start;
@@ -74,7 +74,7 @@ impl Engine {
         }
         self.memory.reserved += edges;
         self.requests.filling += count;
-        self.volume(request.volume).filling += count;
+        self.volumes.state_mut(request.volume).filling += count;
         let frames: Vec<u32> = blocks.map(|_| self.memory.frames.take()).collect();
         let skip = (part.start & (u64::from(self.config.block_bytes) - 1)) as usize;
         let mut target = Exclusive::of(&self.memory.arena, &frames, skip, (part.end - part.start) as usize);
@@ -112,7 +112,7 @@ impl Engine {
         let id = self.take_back(fill);
         let active = self.leave(id);
         self.requests.filling -= active.frames.len() as u32;
-        self.volume(active.request.volume).filling -= active.frames.len() as u32;
+        self.volumes.state_mut(active.request.volume).filling -= active.frames.len() as u32;
         self.memory.reserved -= self.edges(active.request.volume, &active.part);
         for frame in active.frames {
             self.memory.frames.put(frame);
@@ -134,12 +134,12 @@ impl Engine {
         let (request, part, frames) = (active.request, active.part.clone(), active.frames.clone());
         let volume = request.volume;
         let blocks = self.blocks(&part);
-        if self.volume(volume).is_locked(&blocks, id) {
+        if self.volumes.state_mut(volume).is_locked(&blocks, id) {
             self.active(id).step = Step::Filled;
             self.requests.parked.push(id);
             return;
         }
-        let counters = &mut self.volume(volume).counters;
+        let counters = &mut self.volumes.state_mut(volume).counters;
         counters.writes += 1;
         counters.written_bytes += part.end - part.start;
         self.active(id).step = Step::Merging;
@@ -240,7 +240,7 @@ impl Engine {
         self.cleaner.version += 1;
         self.cleaner.looks = self.cleaner.aging.len();
         let version = self.cleaner.version;
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.filling -= 1;
         state.dirty.write(block, frame, version, now);
         let waits = request.fua || state.mode == WriteMode::Through;
@@ -252,7 +252,7 @@ impl Engine {
             state.pause = 0;
             self.active(id).storing += 1;
         }
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         if waits || resident.is_none() || state.listed == Listed::No {
             self.make_due(volume);
         }
@@ -298,7 +298,7 @@ impl Engine {
         let left: Vec<u32> = active.frames.drain(..).filter(|&frame| frame != NONE).collect();
         for frame in left {
             self.requests.filling -= 1;
-            self.volume(volume).filling -= 1;
+            self.volumes.state_mut(volume).filling -= 1;
             self.memory.frames.put(frame);
         }
         if matches!(self.active(id).request.op, Op::Zeroes { .. }) && self.active(id).fault.is_none() {
@@ -313,7 +313,7 @@ impl Engine {
         let active = self.active(id);
         active.step = Step::Storing;
         let (volume, fua, storing) = (active.request.volume, active.request.fua, active.storing);
-        self.volume(volume).unlockable = true;
+        self.volumes.state_mut(volume).unlockable = true;
         if storing > 0 {
             return;
         }
@@ -322,7 +322,7 @@ impl Engine {
             self.finish(id, Outcome::Failed(fault));
         } else if fua {
             active.step = Step::Syncing;
-            self.volume(volume).syncs.push(id);
+            self.volumes.state_mut(volume).syncs.push(id);
             self.sync(volume, now);
         } else {
             self.finish(id, Outcome::Done);
@@ -351,7 +351,7 @@ impl Engine {
 
     /// The blocks that `part` covers whole.
     fn inner(&self, volume: Volume, part: &Range<u64>) -> Range<u64> {
-        let bytes = self.volumes.all[volume.0 as usize].as_ref().expect("an open volume").bytes;
+        let bytes = self.volumes.state(volume).bytes;
         let start = part.start.div_ceil(u64::from(self.config.block_bytes));
         let end = if part.end == bytes { self.blocks(part).end } else { part.end >> self.shift };
         start..end.max(start)
@@ -360,7 +360,7 @@ impl Engine {
     /// Starts the next edge of a zeroes, and after the edges the blocks between them.
     fn go_on_zeroing(&mut self, id: u32, now: u64) {
         let volume = self.active(id).request.volume;
-        self.volume(volume).unlockable = true;
+        self.volumes.state_mut(volume).unlockable = true;
         let active = self.active(id);
         if let Some(edge) = active.edges.pop() {
             active.part = edge;
@@ -372,7 +372,7 @@ impl Engine {
             return self.store(id, now);
         }
         self.active(id).step = Step::Locked;
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.locks.push(Lock { request: id, blocks, started: false, operations: 0 });
         state.unlockable = true;
         if state.locks.len() == 1 {
@@ -385,18 +385,18 @@ impl Engine {
     pub(crate) fn start_ranges(&mut self, now: u64) {
         for at in 0..self.requests.locked.len() {
             let volume = self.requests.locked[at];
-            if !std::mem::take(&mut self.volume(volume).unlockable) {
+            if !std::mem::take(&mut self.volumes.state_mut(volume).unlockable) {
                 continue;
             }
-            for lock in 0..self.volume(volume).locks.len() {
-                let state = self.volume(volume);
+            for lock in 0..self.volumes.state_mut(volume).locks.len() {
+                let state = self.volumes.state_mut(volume);
                 let (id, blocks) = (state.locks[lock].request, state.locks[lock].blocks.clone());
                 let free = !state.locks[lock].started
                     && !state.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
                     && !state.dirty.is_writing(blocks.clone());
                 if free && !self.is_in_use(volume, &blocks, id) {
                     let pieces = self.pieces(volume, &blocks);
-                    let lock = &mut self.volume(volume).locks[lock];
+                    let lock = &mut self.volumes.state_mut(volume).locks[lock];
                     (lock.started, lock.operations) = (true, pieces.len() as u32);
                     for blocks in pieces {
                         let record = Record::Range { volume, request: id, blocks: blocks.clone(), void: false };
@@ -409,7 +409,7 @@ impl Engine {
 
     /// Unlocks the request's range.
     pub(crate) fn unlock(&mut self, volume: Volume, id: u32, now: u64) {
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.locks.retain(|lock| lock.request != id);
         state.unlockable = true;
         if state.locks.is_empty() {
@@ -430,12 +430,12 @@ impl Engine {
     /// Starts a flush.
     pub(crate) fn flush(&mut self, id: u32, now: u64) {
         let volume = self.active(id).request.volume;
-        if let Some(fault) = self.volume(volume).fault.take() {
+        if let Some(fault) = self.volumes.state_mut(volume).fault.take() {
             return self.finish(id, Outcome::Failed(fault));
         }
         self.active(id).step = Step::Draining;
         let version = self.cleaner.version;
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         state.pause = 0;
         state.flushes.push_back(Flush { request: id, version });
         self.make_due(volume);
@@ -445,7 +445,7 @@ impl Engine {
     /// Continues the flushes of `volume` whose blocks have been written.
     pub(crate) fn drained(&mut self, volume: Volume, now: u64) {
         loop {
-            let state = self.volume(volume);
+            let state = self.volumes.state_mut(volume);
             let oldest = state.dirty.oldest().unwrap_or(u64::MAX);
             let Some(&Flush { request, version }) = state.flushes.front() else { break };
             if version >= oldest {
@@ -460,7 +460,7 @@ impl Engine {
 
     /// Starts a device flush if a request waits for it and there is something to flush.
     pub(crate) fn sync(&mut self, volume: Volume, now: u64) {
-        let state = self.volume(volume);
+        let state = self.volumes.state_mut(volume);
         if state.round.is_some() || state.syncs.is_empty() {
             return;
         }

@@ -60,7 +60,7 @@ impl Cleaner {
 impl Engine {
     /// An event that may be a reason to write blocks of `volume`.
     pub(crate) fn make_due(&mut self, volume: Volume) {
-        let state = self.volumes.all[volume.0 as usize].as_mut().expect("an open volume");
+        let state = self.volumes.state_mut(volume);
         match state.listed {
             Listed::Due | Listed::Blocked => return,
             Listed::No if state.dirty.is_empty() => return,
@@ -81,12 +81,12 @@ impl Engine {
             Listed::Resting(time) => _ = self.cleaner.resting.insert((time, volume)),
             Listed::Blocked => unreachable!("its port lists it"),
         }
-        self.volume(volume).listed = listed;
+        self.volumes.state_mut(volume).listed = listed;
     }
 
     /// `volume` is closed: removes it from the lists.
     pub(crate) fn unlist(&mut self, volume: Volume) {
-        let listed = std::mem::replace(&mut self.volume(volume).listed, Listed::No);
+        let listed = std::mem::replace(&mut self.volumes.state_mut(volume).listed, Listed::No);
         match listed {
             Listed::Aging(time) => _ = self.cleaner.aging.remove(&(time, volume)),
             Listed::Resting(time) => _ = self.cleaner.resting.remove(&(time, volume)),
@@ -137,7 +137,7 @@ impl Engine {
 
     fn look_at_due(&mut self, now: u64) {
         while let Some(volume) = self.cleaner.due.pop_front() {
-            let state = self.volumes.all[volume.0 as usize].as_mut();
+            let state = self.volumes.get_mut(volume);
             if state.is_some_and(|state| state.listed == Listed::Due) {
                 self.look_at(volume, now);
             }
@@ -163,8 +163,8 @@ impl Engine {
         let unflushed_most = self.config.write_back.unflushed.saturating_mul(2);
         let listed = loop {
             let pressed = self.is_pressed(volume);
-            let (sweep, any) = self.reasons(self.state_of(volume), pressed);
-            let state = self.volumes.all[volume.0 as usize].as_mut().expect("an open volume");
+            let (sweep, any) = self.reasons(self.volumes.state(volume), pressed);
+            let state = self.volumes.state_mut(volume);
             let Some(time) = any else { break Listed::No };
             if now < time {
                 break if sweep.is_some() && now >= state.pause { Listed::Aging(time) } else { Listed::Resting(time) };
@@ -203,8 +203,8 @@ impl Engine {
         };
         self.list(volume, listed);
         // It leaves room at its ports, which another volume may use.
-        for at in 0..self.volume(volume).targets.len() {
-            let port = self.volume(volume).targets[at].port;
+        for at in 0..self.volumes.state_mut(volume).targets.len() {
+            let port = self.volumes.state_mut(volume).targets[at].port;
             self.unblock(port);
         }
     }
@@ -216,7 +216,7 @@ impl Engine {
             return;
         }
         while let Some(volume) = self.port(port).blocked.pop_front() {
-            let state = self.volumes.all[volume.0 as usize].as_mut();
+            let state = self.volumes.get_mut(volume);
             if state.is_some_and(|state| state.listed == Listed::Blocked) {
                 self.list(volume, Listed::Due);
                 break;
@@ -232,7 +232,7 @@ impl Engine {
             return Some(0);
         }
         let due = self.cleaner.due.iter().filter_map(|volume| {
-            let state = self.volumes.all[volume.0 as usize].as_ref()?;
+            let state = self.volumes.get(*volume)?;
             self.reasons(state, self.is_pressed(*volume)).1
         });
         let looks = self.cleaner.writing_back && self.cleaner.looks > 0;
@@ -246,9 +246,7 @@ impl Engine {
     pub(crate) fn check_lists(&mut self) {
         let mut users = vec![0; self.ports.all.len()];
         self.level_users().for_each(|port| users[usize::from(port.0)] += 1);
-        for (at, state) in self.volumes.all.iter().enumerate() {
-            let Some(state) = state else { continue };
-            let volume = Volume(at as u32);
+        for (volume, state) in self.volumes.numbered() {
             state.parts.iter().for_each(|part| users[usize::from(part.port.0)] += 1);
             let lists =
                 |port: Port| self.ports.all[usize::from(port.0)].as_ref().is_some_and(|p| p.volumes.contains(&volume));
