@@ -159,7 +159,11 @@ impl Engine {
         for (volume, state) in self.volumes.numbered() {
             let counters = &state.counters;
             let over = counters.prefetch_used + counters.prefetch_wasted;
-            assert_eq!(counters.prefetch_issued, over + unused[volume.0 as usize], "each prefetched block is used, wasted or there");
+            assert_eq!(
+                counters.prefetch_issued,
+                over + unused[volume.0 as usize],
+                "each prefetched block is used, wasted or there"
+            );
             state.dirty.check();
             for (block, frame) in state.dirty.iter() {
                 dirty += 1;
@@ -167,8 +171,7 @@ impl Engine {
                 assert!(self.memory.frames.has(frame, DIRTY));
             }
             for Target { port, unflushed, .. } in &state.targets {
-                let at_once =
-                    self.ports.all[usize::from(port.0)].as_ref().expect("an open port").depth * operation_blocks;
+                let at_once = self.ports.state(*port).depth * operation_blocks;
                 let most = self.config.write_back.unflushed.saturating_mul(2).saturating_add(at_once);
                 assert!(unflushed.written() <= most, "more unflushed blocks than allowed");
             }

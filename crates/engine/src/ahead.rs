@@ -62,8 +62,7 @@ impl Engine {
 
     /// Prefetches `place` of the volume of `read` because of that read; bytes beyond the volume's end are left out.
     pub fn fetch_ahead(&mut self, now: u64, read: &Request, place: Range<u64>) {
-        let bytes =
-            self.volumes.get(read.volume).map_or(0, |state| state.bytes);
+        let bytes = self.volumes.get(read.volume).map_or(0, |state| state.bytes);
         let length = place.end.min(bytes).saturating_sub(place.start);
         if length > 0 {
             // It is a hint: rejected while the volume is being closed.

@@ -202,10 +202,10 @@ impl Engine {
         let gone = self.volumes.take(volume);
         self.volumes.failing.retain(|&other| other != volume);
         for part in &gone.parts {
-            self.port(part.port).users -= 1;
+            self.ports.state_mut(part.port).users -= 1;
         }
         for target in &gone.targets {
-            self.port(target.port).volumes.retain(|&other| other != volume);
+            self.ports.state_mut(target.port).volumes.retain(|&other| other != volume);
         }
         self.requests.replies.push_back(Reply { token, outcome: Outcome::Done });
     }

@@ -35,16 +35,6 @@ impl Engine {
         parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
     }
 
-    pub(crate) fn queue_operation(&mut self, port: Port, class: Class, waiting: Waiting, record: Record) -> u64 {
-        let id = waiting.id;
-        self.ports.made += 1;
-        self.ports.operations.insert(id, record);
-        self.port(port).queue.push(class, waiting);
-        self.ports.queued += 1;
-        self.make_ready(port);
-        id
-    }
-
     /// Queues an operation on `blocks` of `volume`, which are in one region, at the port of that region.
     pub(crate) fn queue_home(
         &mut self,
@@ -63,7 +53,7 @@ impl Engine {
         let alone = matches!(record, Record::Read { alone: true, .. });
         let id = self.ports.made;
         let waiting = Waiting { id, block, blocks: blocks.end - blocks.start, since: now, region, alone };
-        self.queue_operation(port, class, waiting, record)
+        self.ports.add(port, class, waiting, record)
     }
 
     /// A request now waits for the prefetch `id`. If its operation has already started, nothing changes for the device.
@@ -73,7 +63,7 @@ impl Engine {
             Some(Record::Fetch(fetch)) => self.level_port(fetch.level),
             _ => return,
         };
-        self.port(port).queue.promote(id);
+        self.ports.state_mut(port).queue.promote(id);
     }
 
     fn queue_flush(&mut self, volume: Volume, port: Port, now: u64) {
@@ -83,7 +73,7 @@ impl Engine {
         state.round.as_mut().expect("a flush belongs to a round").operations += 1;
         let id = self.ports.made;
         let waiting = Waiting { id, block: 0, blocks: 0, since: now, region: 0, alone: true };
-        self.queue_operation(port, Class::Control, waiting, Record::Flush { volume });
+        self.ports.add(port, Class::Control, waiting, Record::Flush { volume });
     }
 
     /// Starts a round of device flushes, at each port where `volume` changed something since the last one.
@@ -110,12 +100,12 @@ impl Engine {
         self.write_back(now);
         self.go_on_storing(now);
         let most = u64::from(self.config.limits.operation_bytes >> self.shift);
-        while let Some(port) = self.next_ready() {
-            let state = self.port(port);
+        while let Some(port) = self.ports.next_ready() {
+            let state = self.ports.state_mut(port);
             if let Some(run) = state.queue.pop(most, now) {
                 state.at_device += 1;
                 self.ports.queued -= run.len() as u32;
-                self.make_ready(port);
+                self.ports.make_ready(port);
                 return Some(self.start(port, &run, now));
             }
         }
@@ -249,7 +239,7 @@ impl Engine {
         let Operation { id, port, action, sums, damages, .. } = operation;
         let record = self.ports.operations.remove(&id).expect("an operation of this engine");
         drop(action);
-        self.port(port).at_device -= 1;
+        self.ports.state_mut(port).at_device -= 1;
         if let Some(volume) = record.volume() {
             self.volumes.state_mut(volume).unlockable = true;
         }
@@ -274,7 +264,7 @@ impl Engine {
             Record::Late { level, frames } => self.complete_late(level, &frames, result),
             record => self.complete_home(port, record, result, now),
         }
-        self.make_ready(port);
+        self.ports.make_ready(port);
         self.pump(now);
     }
 
@@ -320,7 +310,7 @@ impl Engine {
             },
             Record::Write { first, blocks, void, .. } => {
                 state.target(port).unsynced = true;
-                self.port(port).writes -= 1;
+                self.ports.state_mut(port).writes -= 1;
                 self.complete_write(volume, port, first.index()..first.index() + blocks, result, void, now);
                 self.unblock(port);
             }
@@ -333,7 +323,7 @@ impl Engine {
                     Ok(()) if void => {}
                     Ok(()) => {
                         self.replace_lost(volume, blocks.clone());
-                        if self.active(request).request.op != Op::Trim && !self.port(port).replays {
+                        if self.active(request).request.op != Op::Trim && !self.ports.state_mut(port).replays {
                             self.volumes.state_mut(volume).target(port).unflushed.zero();
                         }
                         self.drop_blocks(volume, blocks);
@@ -493,7 +483,7 @@ impl Engine {
             Ok(()) if void => Err(None),
             result => result.map_err(|_| Some(retry_at)),
         };
-        let is_unflushed = is_written && !self.port(port).replays;
+        let is_unflushed = is_written && !self.ports.state_mut(port).replays;
         for block in blocks {
             let key = Key::new(volume, block);
             let written = self.volumes.state_mut(volume).dirty.written(block, written, now);

@@ -16,7 +16,7 @@ impl Engine {
     /// These blocks become dirty again. If one of them is no longer in memory, the volume is lost, as after
     /// [`Engine::condemn`].
     pub fn distrust(&mut self, now: u64, port: Port, fault: Fault) {
-        if self.ports.all.get(usize::from(port.0)).is_none_or(Option::is_none) {
+        if self.ports.get(port).is_none() {
             return;
         }
         self.fail_flush(port, fault, now);
@@ -49,10 +49,10 @@ impl Engine {
 
     /// As `distrust`, within another call.
     pub(crate) fn fail_flush(&mut self, port: Port, fault: Fault, now: u64) {
-        if self.port(port).replays {
+        if self.ports.state_mut(port).replays {
             return;
         }
-        for volume in self.port(port).volumes.clone() {
+        for volume in self.ports.state_mut(port).volumes.clone() {
             self.write_again(volume, port, fault, now);
         }
     }

@@ -16,14 +16,14 @@ use crate::files::Files;
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
 use crate::levels::Levels;
 use crate::memory::Memory;
-use crate::port::Ports;
-use crate::request::{Op, Outcome, Refusal, Reply, Request, Submitted, Volume};
+use crate::port::{PortConfig, Ports};
+use crate::request::{Op, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume, WriteMode};
 use crate::requests::{Active, Requests, Step};
 use crate::shares::Line;
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Tenants;
 use crate::verify::Checks;
-use crate::volume::overlap;
+use crate::volume::{Part, VolumeState, overlap};
 use crate::volumes::Volumes;
 use crate::write_back::Cleaner;
 
@@ -90,6 +90,58 @@ impl Engine {
             tenants: Tenants { files, asking: Vec::new() },
             config,
         })
+    }
+
+    /// Opens `port`.
+    pub fn attach(&mut self, port: Port, config: PortConfig) -> Result<(), ConfigError> {
+        self.ports.attach(port, config)
+    }
+
+    /// Closes `port`. Volumes with regions at it must be closed first.
+    pub fn detach(&mut self, port: Port) -> Result<(), ConfigError> {
+        self.ports.detach(port)
+    }
+
+    /// Opens `volume`, which consists of `regions`, one after the other.
+    pub fn open(&mut self, volume: Volume, mode: WriteMode, regions: &[Region]) -> Result<(), ConfigError> {
+        let block_bytes = u64::from(self.config.block_bytes);
+        let mut bytes = 0u64;
+        let mut parts = smallvec::SmallVec::new();
+        for (at, region) in (1..).zip(regions) {
+            if self.ports.get(region.port).is_none() {
+                return Err(ConfigError::NoPort(region.port.0));
+            }
+            let is_last = at == regions.len();
+            let whole = region.bytes.is_multiple_of(block_bytes) && region.bytes > 0;
+            if !(whole || is_last) || !region.offset.is_multiple_of(block_bytes) {
+                return Err(ConfigError::Impossible {
+                    what: "regions must begin and end with a block, and only the last may be empty",
+                });
+            }
+            let start = bytes >> self.shift;
+            bytes = bytes.saturating_add(region.bytes);
+            let blocks = start..bytes.div_ceil(block_bytes);
+            parts.push(Part { blocks, port: region.port, place: region.offset >> self.shift });
+        }
+        if regions.is_empty() || bytes.div_ceil(block_bytes) > Key::BLOCKS {
+            return Err(ConfigError::Impossible { what: "a volume must have regions, of at most 2^34 blocks" });
+        }
+        if volume.0 >= Key::VOLUMES {
+            return Err(ConfigError::Impossible { what: "the number of a volume must be below 2^22 - 1" });
+        }
+        if self.volumes.get(volume).is_some() {
+            return Err(ConfigError::Taken(volume.0));
+        }
+        let opening = self.next_opening(volume);
+        let state = VolumeState::new(mode, bytes, opening, parts, self.levels.all.len());
+        for part in &state.parts {
+            self.ports.state_mut(part.port).users += 1;
+        }
+        for target in &state.targets {
+            self.ports.state_mut(target.port).volumes.push(volume);
+        }
+        self.volumes.add(volume, state);
+        Ok(())
     }
 
     /// Takes a request. Returns the reply at once if nothing has to be waited for; otherwise it comes from

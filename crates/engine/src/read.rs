@@ -305,7 +305,8 @@ impl Engine {
 
     /// Whether one more block of `volume` can be prefetched, besides `more` blocks whose loads are not queued yet.
     pub(crate) fn has_prefetch_budget(&mut self, volume: Volume, more: u32) -> bool {
-        if !self.may_prefetch(volume) || !self.may_load(volume, more + 1) || self.volumes.state_mut(volume).is_waiting() {
+        if !self.may_prefetch(volume) || !self.may_load(volume, more + 1) || self.volumes.state_mut(volume).is_waiting()
+        {
             return false;
         }
         // Half of the spare frames is left for requests, or what other volumes leave of it.

@@ -34,7 +34,7 @@ impl Engine {
     /// level is empty, unless [`Engine::restore`] fills it.
     pub fn add_level(&mut self, config: LevelConfig) -> Result<usize, ConfigError> {
         let wrong = |what| Err(ConfigError::Impossible { what });
-        if self.ports.all.get(usize::from(config.port.0)).is_none_or(Option::is_none) {
+        if self.ports.get(config.port).is_none() {
             return Err(ConfigError::NoPort(config.port.0));
         }
         if self.levels.all.len() == LEVELS || self.levels.openings > 0 {
@@ -54,7 +54,7 @@ impl Engine {
         {
             return wrong("a policy that decides for levels must know their sizes, and none may be of encoded blocks");
         }
-        self.port(config.port).users += 1;
+        self.ports.state_mut(config.port).users += 1;
         let level = Level::new(config, self.levels.unified);
         self.levels.all.push(LevelState::new(level));
         Ok(self.levels.all.len() - 1)
@@ -70,7 +70,7 @@ impl Engine {
         self.note_if_off(level);
         if std::mem::take(&mut self.levels.all[level].attached) {
             let port = self.levels.all[level].level.config.port;
-            self.port(port).users -= 1;
+            self.ports.state_mut(port).users -= 1;
         }
     }
 
@@ -110,7 +110,7 @@ impl Engine {
     /// If there is no such level.
     pub fn is_level_idle(&self, level: usize) -> bool {
         let LevelState { level, batch, full, .. } = &self.levels.all[level];
-        let port = self.ports.all[usize::from(level.config.port.0)].as_ref().expect("the port of a level");
+        let port = self.ports.state(level.config.port);
         batch.is_none() && full.is_empty() && port.at_device == 0 && port.queue.len() == 0
     }
 
@@ -408,7 +408,7 @@ impl Engine {
         let block = (config.offset >> self.shift) + u64::from(place);
         let id = self.ports.made;
         let waiting = Waiting { id, block, blocks: blocks as u64, since: now, region: u64::MAX, alone: true };
-        self.queue_operation(config.port, class, waiting, record)
+        self.ports.add(config.port, class, waiting, record)
     }
 
     /// The position of `place` of `level` on its device.

@@ -65,8 +65,7 @@ pub(crate) struct Tenants {
 impl Engine {
     /// The decider, and the view of blocks that it needs.
     pub(crate) fn deciding(&mut self) -> (&mut dyn Decider, Known<'_>) {
-        let known =
-            Known { slots: &self.slots, volumes: &self.volumes, files: &self.tenants.files, shift: self.shift };
+        let known = Known { slots: &self.slots, volumes: &self.volumes, files: &self.tenants.files, shift: self.shift };
         (&mut *self.policy, known)
     }
 

@@ -155,7 +155,7 @@ impl Engine {
             Record::Write { first, .. } => {
                 let volume = first.volume();
                 self.volumes.state_mut(volume).operations -= 1;
-                self.port(port).writes -= 1;
+                self.ports.state_mut(port).writes -= 1;
                 for block in (first.index()..).take(damages.frames.len()) {
                     self.volumes.state_mut(volume).dirty.put_back(block);
                 }

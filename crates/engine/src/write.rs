@@ -25,7 +25,8 @@ impl Engine {
             Some(_) => self.fault_of_blocks(id, now),
             None => None,
         };
-        if unwritable.is_none() && self.volumes.state_mut(volume).writes_waiting.is_empty() && self.start_write(id, now) {
+        if unwritable.is_none() && self.volumes.state_mut(volume).writes_waiting.is_empty() && self.start_write(id, now)
+        {
             return;
         }
         match unwritable.or_else(|| self.fault_of_room(volume)) {

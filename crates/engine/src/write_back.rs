@@ -176,7 +176,7 @@ impl Engine {
             });
             if let Some(port) = full {
                 state.listed = Listed::Blocked;
-                self.port(port).blocked.push_back(volume);
+                self.ports.state_mut(port).blocked.push_back(volume);
                 return;
             }
             let is_bound = |target: &Target| target.unflushed.written() >= unflushed_most;
@@ -195,7 +195,7 @@ impl Engine {
             let Some(run) = state.dirty.next_run(&reasons, most, &closed, region) else { break Listed::No };
             let blocks = run.block..run.block + run.frames.len() as u64;
             let (port, bytes) = self.home(volume, blocks.clone());
-            self.port(port).writes += 1;
+            self.ports.state_mut(port).writes += 1;
             let held = Shared::of(&self.memory.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
             let first = Key::new(volume, run.block);
             let record = Record::Write { first, blocks: run.frames.len() as u64, held: Some(held), void: false };
@@ -211,11 +211,11 @@ impl Engine {
 
     /// A write at `port` is over, or a volume that it would let write has nothing to write: the next volume is due.
     pub(crate) fn unblock(&mut self, port: Port) {
-        let state = self.port(port);
+        let state = self.ports.state_mut(port);
         if state.writes >= state.depth {
             return;
         }
-        while let Some(volume) = self.port(port).blocked.pop_front() {
+        while let Some(volume) = self.ports.state_mut(port).blocked.pop_front() {
             let state = self.volumes.get_mut(volume);
             if state.is_some_and(|state| state.listed == Listed::Blocked) {
                 self.list(volume, Listed::Due);
@@ -248,8 +248,7 @@ impl Engine {
         self.level_users().for_each(|port| users[usize::from(port.0)] += 1);
         for (volume, state) in self.volumes.numbered() {
             state.parts.iter().for_each(|part| users[usize::from(part.port.0)] += 1);
-            let lists =
-                |port: Port| self.ports.all[usize::from(port.0)].as_ref().is_some_and(|p| p.volumes.contains(&volume));
+            let lists = |port: Port| self.ports.get(port).is_some_and(|p| p.volumes.contains(&volume));
             assert!(state.targets.iter().all(|target| lists(target.port)));
             assert_eq!(self.volumes.closing.contains(&volume), state.closing.is_some());
             assert_eq!(self.requests.locked.contains(&volume), !state.locks.is_empty());
