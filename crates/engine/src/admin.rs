@@ -82,7 +82,7 @@ impl Engine {
 
     /// The state of block number `block` of `volume` in the cache.
     pub fn state(&self, volume: Volume, block: u64) -> BlockState {
-        match self.current(Key::new(volume, block)) {
+        match self.memory.current(&self.slots, Key::new(volume, block)) {
             Some(frame) if self.memory.frames.has(frame, DIRTY) => BlockState::Dirty,
             Some(frame) if !self.memory.frames.has(frame, LOADING) => BlockState::Clean,
             _ => BlockState::Absent,
@@ -114,7 +114,7 @@ impl Engine {
         self.slots.bytes()
             + self.memory.frames.bytes()
             + self.memory.arena.bookkeeping_bytes()
-            + self.level_bytes()
+            + self.levels.bytes()
             + unflushed
     }
 
@@ -126,7 +126,7 @@ impl Engine {
         self.policy.check();
         self.slots.check();
         self.check_tenants();
-        self.reclaim();
+        self.memory.reclaim(&mut self.volumes);
         let frames = self.config.capacity_max + self.config.spare + self.config.storing;
         let mut owners = vec![0u32; frames as usize];
         let mut resident = 0;
@@ -167,7 +167,7 @@ impl Engine {
             state.dirty.check();
             for (block, frame) in state.dirty.iter() {
                 dirty += 1;
-                assert_eq!(self.current(Key::new(volume, block)), Some(frame));
+                assert_eq!(self.memory.current(&self.slots, Key::new(volume, block)), Some(frame));
                 assert!(self.memory.frames.has(frame, DIRTY));
             }
             for Target { port, unflushed, .. } in &state.targets {
@@ -176,7 +176,8 @@ impl Engine {
                 assert!(unflushed.written() <= most, "more unflushed blocks than allowed");
             }
             for block in state.targets.iter().flat_map(|target| target.unflushed.blocks()) {
-                let frame = self.current(Key::new(volume, block)).expect("an unflushed block is in memory");
+                let frame =
+                    self.memory.current(&self.slots, Key::new(volume, block)).expect("an unflushed block is in memory");
                 assert!(
                     self.memory.frames.has(frame, DIRTY | UNFLUSHED),
                     "nothing notes when an unflushed block leaves"

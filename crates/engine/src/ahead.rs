@@ -50,7 +50,7 @@ impl Engine {
         let end_block = end.div_ceil(block_bytes);
         let reference = Reference { file, blocks: self.blocks(&bytes), missed: submitted.missed, end: end_block };
         let first = read.offset / block_bytes;
-        let cached = |block: &u64| self.current(Key::new(read.volume, *block)).is_some();
+        let cached = |block: &u64| self.memory.current(&self.slots, Key::new(read.volume, *block)).is_some();
         let before = |most: u64| (first.saturating_sub(most)..first).rev().take_while(cached).count() as u64;
         if let Some(ahead) = prefetcher.reference(&reference, before) {
             for place in places(ahead.start * block_bytes..(ahead.end * block_bytes).min(end)) {

@@ -95,7 +95,7 @@ impl Engine {
     /// of blocks. Returns whether more can be done at once. Work that waits for write-back continues when
     /// [`next_wakeup`](Engine::next_wakeup) is due.
     pub fn step(&mut self, now: u64) -> bool {
-        if let Some((volume, from)) = self.forgetting() {
+        if let Some((volume, from)) = self.volumes.forgetting() {
             self.forget_some(volume, from);
             self.pump(now);
         } else if self.is_cramped() && self.volumes.ending {
@@ -121,7 +121,7 @@ impl Engine {
 
     /// Whether a change is incomplete.
     pub fn is_changing(&self) -> bool {
-        self.forgetting().is_some()
+        self.volumes.forgetting().is_some()
             || self.policy.is_pending()
             || self.size.next.is_some()
             || self.size.goal != self.size.capacity
@@ -148,7 +148,7 @@ impl Engine {
                     || self.can_shrink()
                     || self.size.next.is_some()
                     || self.policy.is_pending()
-                    || self.forgetting().is_some())
+                    || self.volumes.forgetting().is_some())
     }
 
     /// Not while frames that the last step withdrew are still in use: dirty blocks in them wait to be written.

@@ -28,7 +28,7 @@ impl Engine {
             _ => return Err(Refusal::NoVolume),
         }
         self.volumes.closing.push(volume);
-        self.make_due(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
         self.pump(now);
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Engine {
     fn fail_waiting(&mut self, failed: VecDeque<u32>, fault: Fault, now: u64) {
         self.line.queueing -= failed.len() as u32;
         for id in failed {
-            self.active(id).fault = Some(fault);
+            self.requests.active(id).fault = Some(fault);
             // An edge of a zeroes may be under way to the device.
             self.store(id, now);
         }
@@ -143,7 +143,7 @@ impl Engine {
     /// `volume` has nothing left to do but to forget its blocks, which is not needed.
     fn close_at_end(&mut self, volume: Volume, closing: Closing) {
         if closing.discard {
-            self.forget_opening(volume);
+            self.levels.forget_opening(volume);
         }
         self.requests.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
     }
@@ -153,17 +153,6 @@ impl Engine {
     pub fn is_written(&self, volume: Volume) -> bool {
         let state = self.volumes.get(volume);
         state.is_none_or(|state| state.closing.is_some_and(|closing| closing.forgetting.is_some()))
-    }
-
-    /// A volume whose blocks are to be forgotten, and the slot to continue with.
-    pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
-        if self.volumes.ending {
-            return None;
-        }
-        self.volumes.closing.iter().find_map(|&volume| {
-            let closing = self.volumes.get(volume)?.closing?;
-            closing.forgetting.map(|from| (volume, from))
-        })
     }
 
     /// Forgets some blocks of `volume`, which is being closed, in slots from number `from` on, and finally the volume.
@@ -195,9 +184,9 @@ impl Engine {
         outside.sort_unstable();
         outside.into_iter().for_each(|key| self.drop_block(key));
         self.volumes.closing.retain(|&other| other != volume);
-        self.unlist(volume);
+        self.cleaner.unlist(&mut self.volumes, volume);
         if discard {
-            self.forget_opening(volume);
+            self.levels.forget_opening(volume);
         }
         let gone = self.volumes.take(volume);
         self.volumes.failing.retain(|&other| other != volume);

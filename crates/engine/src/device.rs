@@ -27,14 +27,6 @@ impl Engine {
         (part.port, start..start + length)
     }
 
-    /// The pieces of `blocks` of `volume`, each in one region.
-    pub(crate) fn pieces(&self, volume: Volume, blocks: &Range<u64>) -> SmallVec<[Range<u64>; 1]> {
-        let state = self.volumes.state(volume);
-        let parts = state.parts[state.part_of(blocks.start)..].iter().map(|part| &part.blocks);
-        let parts = parts.take_while(|part| part.start < blocks.end);
-        parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
-    }
-
     /// Queues an operation on `blocks` of `volume`, which are in one region, at the port of that region.
     pub(crate) fn queue_home(
         &mut self,
@@ -60,7 +52,7 @@ impl Engine {
     pub(crate) fn promote(&mut self, id: u64) {
         let port = match self.ports.operations.get(&id) {
             Some(Record::Read { first, .. }) => self.home(first.volume(), first.index()..first.index() + 1).0,
-            Some(Record::Fetch(fetch)) => self.level_port(fetch.level),
+            Some(Record::Fetch(fetch)) => self.levels.port(fetch.level),
             _ => return,
         };
         self.ports.state_mut(port).queue.promote(id);
@@ -151,7 +143,7 @@ impl Engine {
             }
             Record::Range { volume, request, blocks, .. } => {
                 let (volume, request, blocks) = (*volume, *request, blocks.clone());
-                let action = match self.active(request).request.op {
+                let action = match self.requests.active(request).request.op {
                     Op::Zeroes { keep, fast } => Action::Zeroes { keep, fast },
                     _ => Action::Discard,
                 };
@@ -203,8 +195,8 @@ impl Engine {
         };
         let secret = self.levels.all[level].level.secret();
         let seeds = seeds.into_iter().map(|seed| seed ^ secret).collect::<Vec<u64>>();
-        let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
-        self.count_level(level, matches!(action, Action::Read(_)), length);
+        let (offset, length) = (self.levels.offset(self.shift, level, place), (seeds.len() * block_bytes) as u64);
+        self.levels.count(level, matches!(action, Action::Read(_)), length);
         if self.levels.all[level].level.config.patience_us < u64::MAX {
             self.levels.all[level].at_device.push_back((id, now));
         }
@@ -247,11 +239,11 @@ impl Engine {
             let since = self.levels.all[level].since(id);
             self.levels.all[level].at_device.retain(|&(of, _)| of != id);
             if let (Record::Fetch(fetch), Some(since), Ok(())) = (&record, since, result) {
-                self.note_level_time(level, fetch.first.volume(), now.saturating_sub(since), now);
+                self.levels.note_time(&mut self.volumes, level, fetch.first.volume(), now.saturating_sub(since), now);
             }
         }
         if let (&Record::Read { first, since, .. }, Ok(())) = (&record, result) {
-            self.note_home_time(first.volume(), now.saturating_sub(since), now);
+            self.levels.note_home_time(&mut self.volumes, first.volume(), now.saturating_sub(since), now);
         }
         match record {
             record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
@@ -323,12 +315,12 @@ impl Engine {
                     Ok(()) if void => {}
                     Ok(()) => {
                         self.replace_lost(volume, blocks.clone());
-                        if self.active(request).request.op != Op::Trim && !self.ports.state_mut(port).replays {
+                        if self.requests.active(request).request.op != Op::Trim && !self.ports.state_mut(port).replays {
                             self.volumes.state_mut(volume).target(port).unflushed.zero();
                         }
                         self.drop_blocks(volume, blocks);
                     }
-                    Err(fault) => self.active(request).fault = Some(fault),
+                    Err(fault) => self.requests.active(request).fault = Some(fault),
                 }
                 let mut locks = self.volumes.state_mut(volume).locks.iter_mut();
                 let lock = locks.find(|lock| lock.request == request).expect("its range is locked");
@@ -373,7 +365,7 @@ impl Engine {
         if let Some(fault) = round.fault {
             self.fail_closing(volume, fault);
         }
-        self.make_due(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
         self.sync(volume, now);
         self.flush_if_due(volume, now);
     }
@@ -382,11 +374,11 @@ impl Engine {
     /// meanwhile.
     pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool, now: u64) -> Option<LoadWaiters> {
         let waiters = self.take_load(key, frame, failed, now);
-        if self.current(key) == Some(frame) {
+        if self.memory.current(&self.slots, key) == Some(frame) {
             return Some(waiters);
         }
         assert!(waiters.is_empty());
-        self.retire(frame);
+        self.memory.retire(frame);
         None
     }
 
@@ -450,7 +442,7 @@ impl Engine {
             }
         }
         for id in failed {
-            let active = self.active(id);
+            let active = self.requests.active(id);
             active.fault = Some(fault);
             active.loading -= frames.len() as u32;
             match (active.loading, active.step) {
@@ -502,7 +494,7 @@ impl Engine {
             }
             for waiter in written.waiters {
                 told = true;
-                let active = self.active(waiter.request);
+                let active = self.requests.active(waiter.request);
                 active.storing -= 1;
                 active.fault = active.fault.or(result.err());
                 if active.storing == 0 && active.step == Step::Storing {
@@ -538,7 +530,7 @@ impl Engine {
                 self.fail_queued(self.volumes.closing[at], fault, now);
             }
         }
-        self.make_due(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
         self.drained(volume, now);
         if self.volumes.state_mut(volume).target(port).unflushed.since() >= self.config.write_back.unflushed {
             self.flush_if_due(volume, now);

@@ -1,7 +1,7 @@
 //! Failed device flushes: what the device may have lost is written again, or the volume's flushes fail from then on.
 
 use crate::engine::Engine;
-use crate::frames::{DIRTY, UNFLUSHED};
+use crate::frames::DIRTY;
 use crate::record::Record;
 use crate::request::{Fault, Op, Outcome, Port, Volume, WriteMode};
 use crate::requests::{Active, Step};
@@ -57,13 +57,6 @@ impl Engine {
         }
     }
 
-    /// The frame of `key` leaves memory.
-    pub(crate) fn note_unflushed(&mut self, key: Key, frame: u32) {
-        if self.memory.frames.has(frame, UNFLUSHED) {
-            self.volumes.state_mut(key.volume()).unflushed(key.index()).leave(key.index());
-        }
-    }
-
     fn write_again(&mut self, volume: Volume, port: Port, fault: Fault, now: u64) {
         let version = self.cleaner.version;
         let (blocks, complete) = self.volumes.state_mut(volume).target(port).unflushed.take();
@@ -72,7 +65,7 @@ impl Engine {
         }
         for block in blocks {
             let key = Key::new(volume, block);
-            let frame = self.current(key).expect("an unflushed block is in memory");
+            let frame = self.memory.current(&self.slots, key).expect("an unflushed block is in memory");
             let is_outside = self.memory.outside.contains_key(&key);
             if !self.memory.frames.has(frame, DIRTY) {
                 self.memory.frames.set(frame, DIRTY);
@@ -97,7 +90,7 @@ impl Engine {
             }
         }
         self.fail_changes(volume, fault);
-        self.make_due(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
     }
 
     /// Fails the requests that must not be acknowledged before the device has their changes, and those that wait for a

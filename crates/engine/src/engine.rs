@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use hashbrown::hash_map::Entry;
 use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
@@ -13,7 +12,7 @@ use crate::config::Config;
 use crate::decider::Decider;
 use crate::error::ConfigError;
 use crate::files::Files;
-use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
+use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, UNFLUSHED};
 use crate::levels::Levels;
 use crate::memory::Memory;
 use crate::port::{PortConfig, Ports};
@@ -132,7 +131,7 @@ impl Engine {
         if self.volumes.get(volume).is_some() {
             return Err(ConfigError::Taken(volume.0));
         }
-        let opening = self.next_opening(volume);
+        let opening = self.levels.next_opening(volume);
         let state = VolumeState::new(mode, bytes, opening, parts, self.levels.all.len());
         for part in &state.parts {
             self.ports.state_mut(part.port).users += 1;
@@ -214,7 +213,8 @@ impl Engine {
                 if !(self.volumes.state_mut(request.volume).reads_waiting.is_empty() && self.start_read(id, now)) {
                     self.wait_in_line(id);
                     let mut blocks = self.blocks(&(request.offset..request.offset + request.length));
-                    self.requests.missed = blocks.any(|block| self.current(Key::new(request.volume, block)).is_none());
+                    self.requests.missed =
+                        blocks.any(|block| self.memory.current(&self.slots, Key::new(request.volume, block)).is_none());
                 }
             }
             Op::Write => {
@@ -289,10 +289,6 @@ impl Engine {
         active
     }
 
-    pub(crate) fn active(&mut self, id: u32) -> &mut Active {
-        self.requests.all[id as usize].as_mut().expect("a request in progress")
-    }
-
     /// The blocks that `bytes` touches.
     pub(crate) fn blocks(&self, bytes: &Range<u64>) -> Range<u64> {
         bytes.start >> self.shift..((bytes.end - 1) >> self.shift) + 1
@@ -322,7 +318,7 @@ impl Engine {
     /// Whether `count` frames can be taken, beyond those that are reserved, if the transit buffer gives up its own. If not, threads
     /// that release frames are told to call `poll`.
     pub(crate) fn has_room(&mut self, count: u32) -> bool {
-        while self.memory.frames.available() < self.memory.reserved + count && self.leave_transit() {}
+        while !self.memory.has(count) && self.leave_transit() {}
         self.has_room_besides(count)
     }
 
@@ -332,90 +328,13 @@ impl Engine {
         if enough(self) || self.memory.reclaimed {
             return enough(self);
         }
-        self.reclaim();
+        self.memory.reclaim(&mut self.volumes);
         if !enough(self) {
             self.memory.arena.want(true);
-            self.reclaim();
+            self.memory.reclaim(&mut self.volumes);
             self.memory.reclaimed = self.line.serving;
         }
         enough(self)
-    }
-
-    /// The block of `key` is no longer outside, if it was; its frame.
-    pub(crate) fn take_outside(&mut self, key: Key) -> Option<u32> {
-        if self.memory.outside.is_empty() {
-            return None;
-        }
-        let frame = self.memory.outside.remove(&key)?;
-        self.memory.frames.clear(frame, TRANSIT);
-        self.volumes.state_mut(key.volume()).outside -= 1;
-        Some(frame)
-    }
-
-    /// Frees the frames without holders.
-    pub(crate) fn reclaim(&mut self) {
-        let mut lingering = std::mem::take(&mut self.memory.lingering);
-        lingering.retain(|&(key, frame)| {
-            let is_held = self.memory.arena.held(frame);
-            let Some(key) = key else {
-                if !is_held {
-                    self.memory.frames.put(frame);
-                }
-                return is_held;
-            };
-            let Entry::Occupied(outside) = self.memory.outside.entry(key) else { return false };
-            // The block has returned to the policy, or is dirty again, or is in the transit buffer, which frees its frames itself.
-            if *outside.get() != frame || self.memory.frames.has(frame, DIRTY | LOADING | TRANSIT) {
-                return false;
-            }
-            if !is_held {
-                outside.remove();
-                self.volumes.state_mut(key.volume()).outside -= 1;
-                self.note_unflushed(key, frame);
-                self.memory.frames.put(frame);
-            }
-            is_held
-        });
-        self.memory.lingering = lingering;
-    }
-
-    /// `frame` no longer has the contents of any block.
-    pub(crate) fn retire(&mut self, frame: u32) {
-        self.memory.frames.clear(frame, DIRTY | LOADING | PREFETCHED | UNFLUSHED | TRANSIT);
-        if self.memory.arena.held(frame) {
-            self.memory.lingering.push((None, frame));
-        } else {
-            self.memory.frames.put(frame);
-        }
-    }
-
-    /// `frame` has the contents of `key`, which left the policy: it becomes free when it is clean and has no holder.
-    pub(crate) fn free_if_clean(&mut self, key: Key, frame: u32) {
-        if self.memory.frames.has(frame, DIRTY | LOADING | TRANSIT) || self.memory.outside.get(&key) != Some(&frame) {
-            return;
-        }
-        if self.memory.arena.held(frame) {
-            self.memory.lingering.push((Some(key), frame));
-            if self.memory.lingering.len() > 2 * self.config.spare as usize {
-                self.reclaim();
-            }
-        } else {
-            self.take_outside(key);
-            self.note_unflushed(key, frame);
-            self.memory.frames.put(frame);
-        }
-    }
-
-    /// The frame that has, or will have, the contents of `key`.
-    pub(crate) fn current(&self, key: Key) -> Option<u32> {
-        let resident = self.slots.find(key).map(|slot| self.slots.frame(slot)).filter(|&frame| frame != NONE);
-        resident.or_else(|| self.memory.outside.get(&key).copied())
-    }
-
-    /// Whether some of `blocks` may have a frame; if not, `current` need not be asked for each.
-    pub(crate) fn may_have(&self, volume: Volume, blocks: &Range<u64>) -> bool {
-        let outside = self.volumes.get(volume).map_or(0, |state| state.outside);
-        outside > 0 || self.slots.occupied(volume, blocks.clone()).next().is_some()
     }
 
     #[inline]
@@ -479,7 +398,7 @@ impl Engine {
         }
         self.policy.insert(slot, &access);
         self.slots.resident += 1;
-        let frame = self.take_outside(key);
+        let frame = self.memory.take_outside(&mut self.volumes, key);
         if let Some(frame) = frame {
             self.slots.set_frame(slot, frame);
             if self.levels.unified && !self.memory.frames.has(frame, LOADING) {
@@ -513,14 +432,14 @@ impl Engine {
         let has_lower = self.levels.unified || !self.levels.all.is_empty();
         if !has_lower && !self.memory.frames.has(frame, DIRTY | LOADING) && !self.memory.arena.held(frame) {
             // Nobody has its contents, or gets them: it is free at once.
-            self.note_unflushed(key, frame);
+            self.memory.note_unflushed(&mut self.volumes, key, frame);
             return self.memory.frames.put(frame);
         }
         let state = self.volumes.state_mut(key.volume());
         state.outside += 1;
         if dirty {
             state.dirty.hurry(key.index());
-            self.make_due(key.volume());
+            self.cleaner.make_due(&mut self.volumes, key.volume());
         }
         let before = self.memory.outside.insert(key, frame);
         assert_eq!(before, None, "a block is either resident or outside");
@@ -531,7 +450,7 @@ impl Engine {
                 true => {}
             }
         }
-        self.free_if_clean(key, frame);
+        self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame);
     }
 
     /// Takes the resident `slot` out of the policy. Returns its frame, which belongs to no block then.
@@ -574,7 +493,7 @@ impl Engine {
     pub(crate) fn drop_block(&mut self, key: Key) {
         let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
             Some(slot) => self.forget(slot),
-            None => match self.take_outside(key) {
+            None => match self.memory.take_outside(&mut self.volumes, key) {
                 Some(frame) => {
                     if self.levels.unified {
                         self.give_up(key);
@@ -591,7 +510,7 @@ impl Engine {
         match self.memory.loads.get(&frame) {
             // The frame becomes free when the device has finished with it.
             Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),
-            None => self.retire(frame),
+            None => self.memory.retire(frame),
         }
     }
 }

@@ -92,7 +92,7 @@ impl Engine {
     /// The fault of a write to a block that could not be written for long. Requests that wait for the device are tried
     /// there.
     pub(crate) fn fault_of_blocks(&mut self, id: u32, now: u64) -> Option<Fault> {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         let (request, part) = (active.request, active.part.clone());
         let blocks = self.blocks(&part);
         let time = now.saturating_sub(self.config.write_back.patience_us);
@@ -142,12 +142,6 @@ impl Engine {
         }
     }
 
-    /// The dirty blocks of failing volumes that their devices fail to write.
-    pub(crate) fn stuck(&self) -> u32 {
-        let states = self.volumes.failing.iter().filter_map(|volume| self.volumes.get(*volume));
-        states.map(|state| state.dirty.failed_len() as u32).sum()
-    }
-
     /// Whether requests wait for frames that blocks of failing volumes or operations of late levels may occupy, and the policy has
     /// blocks to give.
     pub(crate) fn is_cramped(&self) -> bool {
@@ -155,7 +149,7 @@ impl Engine {
         let needed = self.config.request_blocks() + 2;
         !self.line.waiting.is_empty()
             && (!self.volumes.failing.is_empty() || self.levels.all.iter().any(|state| state.late))
-            && self.memory.frames.available() < self.memory.reserved + needed
+            && !self.memory.has(needed)
             && self.slots.resident > self.size.capacity / 2
     }
 

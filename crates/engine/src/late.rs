@@ -39,7 +39,7 @@ impl Engine {
 
     /// As `pass_late_levels`, for one that is late.
     fn pass_late(&mut self, level: usize, now: u64) {
-        let port = usize::from(self.level_port(level).0);
+        let port = usize::from(self.levels.port(level).0);
         let records = &self.ports.operations;
         let is_fetch = |id: &u64| matches!(&records[id], Record::Fetch(fetch) if fetch.level == level);
         let queue = &mut self.ports.all[port].as_mut().expect("the port of a level").queue;
@@ -86,13 +86,13 @@ impl Engine {
             return false;
         }
         if let Some(since) = self.levels.all[fetch.level].since(id) {
-            self.note_level_time(fetch.level, volume, now.saturating_sub(since), now);
+            self.levels.note_time(&mut self.volumes, fetch.level, volume, now.saturating_sub(since), now);
         }
         self.end_fetch(&fetch);
         let mut moved = Vec::new();
         for (block, &frame) in (fetch.first.index()..).zip(&fetch.frames) {
             let key = Key::new(volume, block);
-            if self.current(key) == Some(frame) {
+            if self.memory.current(&self.slots, key) == Some(frame) {
                 moved.push((block, self.move_load(key, frame)));
             } else {
                 self.take_load(key, frame, false, now);
@@ -129,6 +129,6 @@ impl Engine {
     /// The device of `level` has finished a fetch that it took too long for.
     pub(crate) fn complete_late(&mut self, level: usize, frames: &[u32], result: Result<(), Fault>) {
         self.note_level_result(level, result);
-        frames.iter().for_each(|&frame| self.retire(frame));
+        frames.iter().for_each(|&frame| self.memory.retire(frame));
     }
 }

@@ -3,11 +3,18 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
-use crate::level::LevelState;
+use crate::level::{LevelState, OPENINGS};
 use crate::record::Carry;
-use crate::request::Volume;
+use crate::request::{Port, Volume};
 use crate::slots::Key;
+use crate::volume::VolumeState;
+use crate::volumes::Volumes;
+use crate::worth::LeftOut;
+
+/// The most levels of an engine.
+pub(crate) const LEVELS: usize = 2;
 
 /// The levels of an engine.
 #[derive(Default)]
@@ -29,4 +36,126 @@ pub(crate) struct Levels {
     /// If there are levels: the volume of each opening, and the last opening of each volume.
     pub(crate) volume_of: HashMap<u32, Volume>,
     pub(crate) opening_of: HashMap<Volume, u32>,
+}
+
+impl Levels {
+    pub(crate) fn port(&self, level: usize) -> Port {
+        self.all[level].level.config.port
+    }
+
+    /// The ports of levels with something to do.
+    pub(crate) fn users(&self) -> impl Iterator<Item = Port> {
+        self.all.iter().filter(|state| state.attached).map(|state| state.level.config.port)
+    }
+
+    /// Counts an operation of `level` that is passed to its device.
+    pub(crate) fn count(&mut self, level: usize, is_read: bool, bytes: u64) {
+        let counters = &mut self.all[level].level.counters;
+        if is_read {
+            counters.reads += 1;
+            counters.read_bytes += bytes;
+        } else {
+            counters.writes += 1;
+            counters.written_bytes += bytes;
+        }
+    }
+
+    /// The position of `place` of `level` on its device.
+    pub(crate) fn offset(&self, shift: u32, level: usize, place: u32) -> u64 {
+        self.all[level].level.config.offset + (u64::from(place) << shift)
+    }
+
+    /// Memory of the indexes of levels.
+    pub(crate) fn bytes(&self) -> usize {
+        self.all.iter().map(|state| state.level.bytes()).sum()
+    }
+
+    /// Whether one more block may be on its way to `level`: one that is slow leaves room for the other.
+    pub(crate) fn has_room_to_store(&self, most: u32, level: usize) -> bool {
+        let share = most.div_ceil(self.all.len() as u32);
+        self.storing < most && self.all[level].storing < share
+    }
+
+    /// Whether blocks of `volume` are stored in `level`: it answers, and is not left out.
+    pub(crate) fn takes_stores(&self, volumes: &Volumes, level: usize, volume: Volume) -> bool {
+        let state = volumes.get(volume);
+        !self.all[level].late && state.is_some_and(|state| state.worths[level].takes_stores())
+    }
+
+    /// The levels from number `from` on that answer, and from which reads of `volume` do not take too long.
+    pub(crate) fn asked(
+        &mut self,
+        volumes: &mut Volumes,
+        volume: Volume,
+        from: usize,
+        now: u64,
+    ) -> SmallVec<[usize; LEVELS]> {
+        let asked = (from..self.all.len()).filter(|&at| !self.all[at].late);
+        let asked: SmallVec<[usize; LEVELS]> = asked.collect();
+        let worths = &mut volumes.state_mut(volume).worths;
+        asked.into_iter().filter(|&at| worths[at].takes_read(now)).collect()
+    }
+
+    /// The place of `block` of `volume` in the highest of `levels` that holds it.
+    pub(crate) fn locate(
+        &self,
+        volumes: &Volumes,
+        volume: Volume,
+        block: u64,
+        levels: &[usize],
+    ) -> Option<(usize, u32)> {
+        let entry = volumes.entry(Key::new(volume, block));
+        levels.iter().find_map(|&at| Some((at, self.all[at].level.find(entry)?)))
+    }
+
+    /// A number for an opening of `volume`, which identifies its blocks in levels.
+    pub(crate) fn next_opening(&mut self, volume: Volume) -> u32 {
+        self.openings += 1;
+        assert!(self.openings < OPENINGS, "more openings of volumes than can be numbered");
+        if !self.all.is_empty() {
+            if let Some(before) = self.opening_of.insert(volume, self.openings) {
+                self.volume_of.remove(&before);
+            }
+            self.volume_of.insert(self.openings, volume);
+        }
+        self.openings
+    }
+
+    /// Invalidates all blocks of `volume` in levels.
+    pub(crate) fn forget_opening(&mut self, volume: Volume) {
+        if let Some(opening) = self.opening_of.remove(&volume) {
+            self.volume_of.remove(&opening);
+        }
+    }
+
+    pub(crate) fn judge(&mut self, volumes: &mut Volumes, level: usize, volume: Volume, now: u64) {
+        let VolumeState { worths, times, .. } = volumes.state_mut(volume);
+        if let Some((for_us, level_us, home_us)) = worths[level].judge(times, now) {
+            self.all[level].note_left_out(LeftOut { level, volume, for_us, level_us, home_us });
+        }
+    }
+
+    /// Notes the time of a read of `volume` from `level`.
+    pub(crate) fn note_time(&mut self, volumes: &mut Volumes, level: usize, volume: Volume, us: u64, now: u64) {
+        volumes.state_mut(volume).worths[level].note(us);
+        self.judge(volumes, level, volume, now);
+    }
+
+    /// Notes the time of a read from a device of `volume`.
+    pub(crate) fn note_home_time(&mut self, volumes: &mut Volumes, volume: Volume, us: u64, now: u64) {
+        if self.all.is_empty() {
+            return;
+        }
+        volumes.state_mut(volume).times.note(us);
+        (0..self.all.len()).for_each(|level| self.judge(volumes, level, volume, now));
+    }
+
+    /// The contents of `key` change: levels must not return their copies of it.
+    pub(crate) fn invalidate(&mut self, volumes: &Volumes, key: Key) {
+        if self.all.is_empty() {
+            return;
+        }
+        let entry = volumes.entry(key);
+        self.all.iter_mut().for_each(|state| state.level.invalidate(entry));
+    }
 }

@@ -4,15 +4,19 @@
 //! 2. A block that leaves the policy takes its frame along: free at once if the frame is clean and not held, or else `outside`.
 //! 3. A frame that is still held is in `lingering`, and becomes free when `reclaim` finds its last hold released.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
 use crate::arena::Arena;
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
 use crate::record::Reading;
-use crate::slots::Key;
+use crate::request::Volume;
+use crate::slots::{Key, NONE, Slots};
+use crate::volumes::Volumes;
 
 /// A waiter for a load: a request, and the position of the block within its part.
 pub(crate) type LoadWaiters = SmallVec<[(u32, u32); 2]>;
@@ -60,6 +64,80 @@ impl Memory {
         if self.arena.held(frame) {
             self.lingering.push((None, frame));
         } else {
+            self.frames.put(frame);
+        }
+    }
+
+    /// The frame of `key` leaves memory.
+    pub(crate) fn note_unflushed(&mut self, volumes: &mut Volumes, key: Key, frame: u32) {
+        if self.frames.has(frame, UNFLUSHED) {
+            volumes.state_mut(key.volume()).unflushed(key.index()).leave(key.index());
+        }
+    }
+
+    /// The block of `key` is no longer outside, if it was; its frame.
+    pub(crate) fn take_outside(&mut self, volumes: &mut Volumes, key: Key) -> Option<u32> {
+        if self.outside.is_empty() {
+            return None;
+        }
+        let frame = self.outside.remove(&key)?;
+        self.frames.clear(frame, TRANSIT);
+        volumes.state_mut(key.volume()).outside -= 1;
+        Some(frame)
+    }
+
+    /// Frees the frames without holders.
+    pub(crate) fn reclaim(&mut self, volumes: &mut Volumes) {
+        let mut lingering = std::mem::take(&mut self.lingering);
+        lingering.retain(|&(key, frame)| {
+            let is_held = self.arena.held(frame);
+            let Some(key) = key else {
+                if !is_held {
+                    self.frames.put(frame);
+                }
+                return is_held;
+            };
+            let Entry::Occupied(outside) = self.outside.entry(key) else { return false };
+            // The block has returned to the policy, or is dirty again, or is in the transit buffer, which frees its frames itself.
+            if *outside.get() != frame || self.frames.has(frame, DIRTY | LOADING | TRANSIT) {
+                return false;
+            }
+            if !is_held {
+                outside.remove();
+                volumes.state_mut(key.volume()).outside -= 1;
+                self.note_unflushed(volumes, key, frame);
+                self.frames.put(frame);
+            }
+            is_held
+        });
+        self.lingering = lingering;
+    }
+
+    /// The frame that has, or will have, the contents of `key`.
+    pub(crate) fn current(&self, slots: &Slots, key: Key) -> Option<u32> {
+        let resident = slots.find(key).map(|slot| slots.frame(slot)).filter(|&frame| frame != NONE);
+        resident.or_else(|| self.outside.get(&key).copied())
+    }
+
+    /// Whether some of `blocks` may have a frame; if not, `current` need not be asked for each.
+    pub(crate) fn may_have(&self, volumes: &Volumes, slots: &Slots, volume: Volume, blocks: &Range<u64>) -> bool {
+        let outside = volumes.get(volume).map_or(0, |state| state.outside);
+        outside > 0 || slots.occupied(volume, blocks.clone()).next().is_some()
+    }
+
+    /// `frame` has the contents of `key`, which left the policy: it becomes free when it is clean and has no holder.
+    pub(crate) fn free_if_clean(&mut self, spare: u32, volumes: &mut Volumes, key: Key, frame: u32) {
+        if self.frames.has(frame, DIRTY | LOADING | TRANSIT) || self.outside.get(&key) != Some(&frame) {
+            return;
+        }
+        if self.arena.held(frame) {
+            self.lingering.push((Some(key), frame));
+            if self.lingering.len() > 2 * spare as usize {
+                self.reclaim(volumes);
+            }
+        } else {
+            self.take_outside(volumes, key);
+            self.note_unflushed(volumes, key, frame);
             self.frames.put(frame);
         }
     }

@@ -7,7 +7,7 @@ use crate::frames::{DIRTY, LOADING, PREFETCHED, TRANSIT};
 use crate::level::{Batch, Entry};
 use crate::queue::Class;
 use crate::record::{Carry, Record};
-use crate::request::{Fault, Volume};
+use crate::request::Fault;
 use crate::slots::{Key, NONE};
 
 impl Engine {
@@ -26,7 +26,7 @@ impl Engine {
     /// The load or the write of `key`, whose contents are in `frame`, is over.
     pub(crate) fn arrive(&mut self, key: Key, frame: u32) {
         if !self.levels.unified {
-            return self.free_if_clean(key, frame);
+            return self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame);
         }
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) == frame);
         if let Some(slot) = resident.filter(|_| !self.memory.frames.has(frame, DIRTY | LOADING))
@@ -73,7 +73,7 @@ impl Engine {
             if !self.memory.frames.has(frame, DIRTY | LOADING) {
                 self.offer(key, frame);
             }
-            self.free_if_clean(key, frame);
+            self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame);
         }
         true
     }
@@ -141,7 +141,7 @@ impl Engine {
     /// stays.
     pub(crate) fn settle(&mut self, key: Key) {
         let status = self.status(key);
-        let entry = self.entry(key);
+        let entry = self.volumes.entry(key);
         let mut above = None;
         for at in 0..self.levels.all.len() {
             let level = &mut self.levels.all[at].level;
@@ -161,7 +161,10 @@ impl Engine {
             Some((at, place)) if is_there => self.levels.all[at].level.discard(place),
             Some((at, place)) => self.carry(key, at, place, to),
             // What is being stored at another level is settled afterwards.
-            None if !is_there && self.current(key).is_none() && !(0..self.levels.all.len()).any(is_coming) => {
+            None if !is_there
+                && self.memory.current(&self.slots, key).is_none()
+                && !(0..self.levels.all.len()).any(is_coming) =>
+            {
                 self.note_gone(key, to);
             }
             None => {}
@@ -178,7 +181,7 @@ impl Engine {
     /// As `note_gone`, for an entry of an opening that may be over.
     pub(crate) fn note_entry_gone(&mut self, entry: Entry, at: usize) {
         if let Some(&volume) = self.levels.volume_of.get(&entry.opening())
-            && self.is_opening(volume, entry)
+            && self.volumes.is_opening(volume, entry)
         {
             self.note_gone(Key::new(volume, entry.block()), at);
         }
@@ -186,7 +189,7 @@ impl Engine {
 
     /// `key` does not get to the level to which it belongs, if that does not have it.
     pub(crate) fn give_up(&mut self, key: Key) {
-        let entry = self.entry(key);
+        let entry = self.volumes.entry(key);
         if let Some(at) = self.status(key).and_then(|status| status.checked_sub(1))
             && self.levels.all[at].level.find(entry).is_none()
         {
@@ -200,7 +203,7 @@ impl Engine {
         if self.volumes.get(key.volume()).is_none() {
             return;
         }
-        let entry = self.entry(key);
+        let entry = self.volumes.entry(key);
         for state in &mut self.levels.all {
             if let Some(place) = state.level.find(entry) {
                 state.level.release(place);
@@ -211,10 +214,13 @@ impl Engine {
     /// Passes the block at `place` of level `at` on to level `to`: Demote(b, i, j). Nothing waits for that; if too much is under way,
     /// the block is dropped.
     fn carry(&mut self, key: Key, at: usize, place: u32, to: usize) {
-        let entry = self.entry(key);
-        let is_taken = [at, to].into_iter().all(|level| self.takes_stores(level, key.volume()));
-        let target =
-            if self.has_room_to_store(to) && is_taken { self.levels.all[to].level.begin_store(entry) } else { None };
+        let entry = self.volumes.entry(key);
+        let is_taken = [at, to].into_iter().all(|level| self.levels.takes_stores(&self.volumes, level, key.volume()));
+        let target = if self.levels.has_room_to_store(self.config.storing, to) && is_taken {
+            self.levels.all[to].level.begin_store(entry)
+        } else {
+            None
+        };
         let Some(target) = target else {
             self.levels.all[at].level.discard(place);
             self.levels.all[to].level.counters.drops += 1;
@@ -229,7 +235,7 @@ impl Engine {
     /// Queues what is to be passed on. Requests have taken their frames before.
     pub(crate) fn go_on_carrying(&mut self, now: u64) {
         for mut carry in std::mem::take(&mut self.levels.carries) {
-            if self.memory.frames.available() > self.memory.reserved {
+            if self.memory.has(1) {
                 carry.frame = self.memory.frames.take();
                 self.queue_level(carry.at, Class::Prefetch, carry.place, 1, Record::Carry(carry), now);
             } else {
@@ -252,7 +258,7 @@ impl Engine {
         if leaves && upper.entry(place) == Some(entry) {
             upper.discard(place);
         }
-        if self.is_opening(key.volume(), entry) {
+        if self.volumes.is_opening(key.volume(), entry) {
             self.settle(key);
         }
     }
@@ -262,7 +268,7 @@ impl Engine {
         let Carry { at, place, to, target, key, entry, frame, sum } = carry;
         self.note_level_result(at, result);
         let is_good = result.is_ok() && sums == [sum];
-        let belongs = self.is_opening(key.volume(), entry) && self.status(key) == Some(to + 1);
+        let belongs = self.volumes.is_opening(key.volume(), entry) && self.status(key) == Some(to + 1);
         let is_wanted = is_good && belongs && self.levels.all[to].level.is_storing_at(entry, target);
         let upper = &mut self.levels.all[at].level;
         let is_there = upper.entry(place) == Some(entry);
@@ -278,12 +284,6 @@ impl Engine {
         self.levels.all[to].level.counters.carried += 1;
         let batch = Batch { place: target, blocks: vec![(key, entry)], frames: vec![frame], held };
         self.queue_store(to, batch, true, now);
-    }
-
-    /// Whether `entry` is of the present opening of `volume`.
-    pub(crate) fn is_opening(&self, volume: Volume, entry: Entry) -> bool {
-        let state = self.volumes.get(volume);
-        state.is_some_and(|state| state.opening == entry.opening())
     }
 
     /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.

@@ -82,11 +82,11 @@ impl Engine {
 
     /// Starts the read, unless it has to wait in the queue; returns false then.
     pub(crate) fn start_read(&mut self, id: u32, now: u64) -> bool {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         let (request, part) = (active.request, active.part.clone());
         let blocks = self.blocks(&part);
         if self.volumes.state_mut(request.volume).is_locked(&blocks, id) {
-            self.active(id).step = Step::Parked;
+            self.requests.active(id).step = Step::Parked;
             self.requests.parked.push(id);
             return true;
         }
@@ -100,8 +100,8 @@ impl Engine {
         let mut held = Shared::new(&self.memory.arena);
         let count = (blocks.end - blocks.start) as u32;
         let mut absent = count;
-        if self.may_have(request.volume, &blocks) {
-            for frame in blocks.clone().filter_map(|block| self.current(key(block))) {
+        if self.memory.may_have(&self.volumes, &self.slots, request.volume, &blocks) {
+            for frame in blocks.clone().filter_map(|block| self.memory.current(&self.slots, key(block))) {
                 absent -= 1;
                 if !self.memory.frames.has(frame, LOADING) {
                     held.push(frame);
@@ -113,7 +113,7 @@ impl Engine {
             return false;
         }
         self.count_read(&request, 0);
-        let active = self.active(id);
+        let active = self.requests.active(id);
         active.step = Step::Reading;
         active.frames.reserve_exact(count as usize);
         active.held = Some(held);
@@ -123,7 +123,7 @@ impl Engine {
         // A block that another request loads or overwrites now may leave before its turn: all of them may have to be loaded. Levels get
         // what leaves memory, and lists of tenants are followed, when a call is over: they need the whole read.
         let may_load_all = |engine: &Engine| {
-            engine.may_load(request.volume, count) && engine.memory.frames.available() >= engine.memory.reserved + count
+            engine.may_load(request.volume, count) && engine.memory.has(count)
         };
         if count > self.config.limits.starting && !self.has_levels_or_tenants() && may_load_all(self) {
             self.memory.reserved += count;
@@ -156,7 +156,7 @@ impl Engine {
         for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
             // The block may have been loaded, and damaged, since the read was checked.
             if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
-                self.active(start.id).fault = Some(fault);
+                self.requests.active(start.id).fault = Some(fault);
             }
         }
         self.start_blocks(&mut start, count);
@@ -171,7 +171,8 @@ impl Engine {
 
     /// Starts the next `count` blocks. For those that are absent there is room.
     fn start_blocks(&mut self, start: &mut Start, count: u32) {
-        let (request, first) = (self.active(start.id).request, self.active(start.id).part.start >> self.shift);
+        let (request, first) =
+            (self.requests.active(start.id).request, self.requests.active(start.id).part.start >> self.shift);
         let blocks = start.left.start..start.left.start + u64::from(count);
         start.left.start = blocks.end;
         let key = |block| Key::new(request.volume, block);
@@ -197,7 +198,7 @@ impl Engine {
                 }
             };
             let waits = self.memory.frames.has(frame, LOADING);
-            let active = self.active(start.id);
+            let active = self.requests.active(start.id);
             active.frames.push(frame);
             match waits {
                 true => active.loading += 1,
@@ -209,7 +210,7 @@ impl Engine {
     /// All blocks of the read are started.
     fn end_start(&mut self, start: Start, now: u64) {
         self.queue_loads(start.volume, &start.missing, Class::Read, 0, now);
-        let active = self.active(start.id);
+        let active = self.requests.active(start.id);
         active.loading -= 1;
         if active.loading == 0 {
             self.finish_read(start.id);
@@ -270,7 +271,7 @@ impl Engine {
     pub(crate) fn queue_home_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         for neighbours in blocks.chunk_by(|one, other| one.0 + 1 == other.0) {
-            for piece in self.pieces(volume, &(neighbours[0].0..neighbours[0].0 + neighbours.len() as u64)) {
+            for piece in self.volumes.pieces(volume, &(neighbours[0].0..neighbours[0].0 + neighbours.len() as u64)) {
                 let start = (piece.start - neighbours[0].0) as usize;
                 for run in neighbours[start..start + (piece.end - piece.start) as usize].chunks(most) {
                     let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
@@ -290,7 +291,7 @@ impl Engine {
     pub(crate) fn finish_read(&mut self, id: u32) {
         let block_bytes = u64::from(self.config.block_bytes);
         let arena = self.memory.arena.clone();
-        let active = self.active(id);
+        let active = self.requests.active(id);
         assert_eq!(active.step, Step::Reading);
         let outcome = match active.fault {
             Some(fault) => Outcome::Failed(fault),
@@ -339,7 +340,9 @@ impl Engine {
                 next = block;
                 break;
             }
-            if self.current(key).is_some() || self.volumes.state_mut(volume).is_locked(&(block..block + 1), NONE) {
+            if self.memory.current(&self.slots, key).is_some()
+                || self.volumes.state_mut(volume).is_locked(&(block..block + 1), NONE)
+            {
                 continue;
             }
             let (place, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);

@@ -56,7 +56,7 @@ impl Engine {
 
     /// The read or write `id` waits in line, behind others of its volume.
     pub(crate) fn wait_in_line(&mut self, id: u32) {
-        let request = self.active(id).request;
+        let request = self.requests.active(id).request;
         let state = self.volumes.state_mut(request.volume);
         match request.op {
             Op::Read => state.reads_waiting.push_back(id),
@@ -68,7 +68,7 @@ impl Engine {
         self.line.queueing += 1;
         if request.op != Op::Read {
             // It may wait for dirty blocks of its volume.
-            self.make_due(request.volume);
+            self.cleaner.make_due(&mut self.volumes, request.volume);
         }
     }
 
@@ -126,7 +126,7 @@ impl Engine {
     fn needs_load(&self, id: u32) -> bool {
         let active = self.requests.all[id as usize].as_ref().expect("a request in progress");
         let volume = active.request.volume;
-        self.blocks(&active.part).any(|block| self.current(Key::new(volume, block)).is_none())
+        self.blocks(&active.part).any(|block| self.memory.current(&self.slots, Key::new(volume, block)).is_none())
     }
 
     /// As `serve_read`, for a write.
@@ -157,7 +157,9 @@ impl Engine {
             true => own <= request && all <= most.midpoint(bound),
             false => {
                 all <= bound
-                    && (written <= request || written <= self.written_part(volume, most) || all - self.stuck() <= most)
+                    && (written <= request
+                        || written <= self.written_part(volume, most)
+                        || all - self.volumes.stuck() <= most)
             }
         };
         if allowed {

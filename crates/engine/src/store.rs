@@ -4,23 +4,20 @@
 use std::ops::Range;
 
 use nigh_policy::Slot;
-use smallvec::SmallVec;
 
 use crate::arena::Shared;
 use crate::counters::LevelCounters;
 use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::frames::{DIRTY, LOADING, TRANSIT};
-use crate::level::{Batch, Entry, LOOKS, Level, LevelConfig, LevelState, OPENINGS, Stored};
+use crate::level::{Batch, Entry, LOOKS, Level, LevelConfig, LevelState, Stored};
+use crate::levels::LEVELS;
 use crate::queue::{Class, Waiting};
 use crate::record::{Carry, Fetch, Reading, Record, Store};
-use crate::request::{Fault, Port, Volume};
+use crate::request::{Fault, Volume};
 use crate::slots::{Key, NONE};
-use crate::volume::VolumeState;
 use crate::worth::LeftOut;
 
-/// The most levels of an engine.
-const LEVELS: usize = 2;
 /// The most places of a level that one call looks at while a long range is removed from it.
 const SWEEP: u32 = 1024;
 /// The most slots that one call looks at to keep blocks for the next start.
@@ -96,8 +93,10 @@ impl Engine {
         for place in (0..of.config.blocks).step_by(step as usize) {
             let Some(entry) = of.settled(place) else { continue };
             looked += 1;
-            let volume = self.levels.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
-            let in_memory = |&volume: &Volume| self.current(Key::new(volume, entry.block())).is_some();
+            let volume =
+                self.levels.volume_of.get(&entry.opening()).filter(|&&volume| self.volumes.is_opening(volume, entry));
+            let in_memory =
+                |&volume: &Volume| self.memory.current(&self.slots, Key::new(volume, entry.block())).is_some();
             let is_above = || self.levels.all[..level].iter().any(|above| above.level.find(entry).is_some());
             twice += u32::from(volume.is_some_and(in_memory) || is_above());
         }
@@ -162,7 +161,7 @@ impl Engine {
     /// # Panics
     /// If there is no such level, or the volume is not open.
     pub fn level_place(&self, level: usize, volume: Volume, block: u64) -> Option<u32> {
-        self.levels.all[level].level.find(self.entry(Key::new(volume, block)))
+        self.levels.all[level].level.find(self.volumes.entry(Key::new(volume, block)))
     }
 
     /// Memory of the index of `level`, for places that were used.
@@ -171,11 +170,6 @@ impl Engine {
     /// If there is no such level.
     pub fn level_index_bytes(&self, level: usize) -> usize {
         self.levels.all[level].level.touched_bytes()
-    }
-
-    /// Memory of the indexes of levels.
-    pub(crate) fn level_bytes(&self) -> usize {
-        self.levels.all.iter().map(|state| state.level.bytes()).sum()
     }
 
     /// The blocks of `level` at `places`, of volumes that are open or were last closed without `discard`. To be saved
@@ -238,37 +232,6 @@ impl Engine {
         belongs
     }
 
-    /// A number for an opening of `volume`, which identifies its blocks in levels.
-    pub(crate) fn next_opening(&mut self, volume: Volume) -> u32 {
-        self.levels.openings += 1;
-        assert!(self.levels.openings < OPENINGS, "more openings of volumes than can be numbered");
-        if !self.levels.all.is_empty() {
-            if let Some(before) = self.levels.opening_of.insert(volume, self.levels.openings) {
-                self.levels.volume_of.remove(&before);
-            }
-            self.levels.volume_of.insert(self.levels.openings, volume);
-        }
-        self.levels.openings
-    }
-
-    /// Invalidates all blocks of `volume` in levels.
-    pub(crate) fn forget_opening(&mut self, volume: Volume) {
-        if let Some(opening) = self.levels.opening_of.remove(&volume) {
-            self.levels.volume_of.remove(&opening);
-        }
-    }
-
-    pub(crate) fn entry(&self, key: Key) -> Entry {
-        let state = self.volumes.state(key.volume());
-        Entry::new(state.opening, key.index())
-    }
-
-    /// Whether one more block may be on its way to `level`: one that is slow leaves room for the other.
-    pub(crate) fn has_room_to_store(&self, level: usize) -> bool {
-        let share = self.config.storing.div_ceil(self.levels.all.len() as u32);
-        self.levels.storing < self.config.storing && self.levels.all[level].storing < share
-    }
-
     /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not hold it, or that to which it
     /// belongs, may store it. That never makes a request wait: if there is no room, the level does not store it.
     pub(crate) fn offer(&mut self, key: Key, frame: u32) {
@@ -289,9 +252,10 @@ impl Engine {
 
     /// As `offer`, to one level.
     fn offer_to(&mut self, at: usize, key: Key, frame: u32) {
-        let entry = self.entry(key);
+        let entry = self.volumes.entry(key);
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        let has_room = self.has_room_to_store(at) && self.takes_stores(at, key.volume());
+        let has_room = self.levels.has_room_to_store(self.config.storing, at)
+            && self.levels.takes_stores(&self.volumes, at, key.volume());
         let LevelState { level, storing, batch, .. } = &mut self.levels.all[at];
         if level.is_storing(entry) || level.off && !self.levels.unified {
             return;
@@ -342,14 +306,14 @@ impl Engine {
             return None;
         }
         let mut at = from;
-        while at < end && self.has_room_to_store(level) {
+        while at < end && self.levels.has_room_to_store(self.config.storing, level) {
             let slot = Slot(at);
             at += 1;
             let Some(key) = self.slots.known(slot) else { continue };
             let frame = self.slots.frame(slot);
             let is_clean = frame != NONE && !self.memory.frames.has(frame, DIRTY | LOADING);
-            let is_kept = || self.levels.volume_of.contains_key(&self.entry(key).opening());
-            if is_clean && is_kept() && self.takes_stores(level, key.volume()) {
+            let is_kept = || self.levels.volume_of.contains_key(&self.volumes.entry(key).opening());
+            if is_clean && is_kept() && self.levels.takes_stores(&self.volumes, level, key.volume()) {
                 self.offer_to(level, key, frame);
             }
         }
@@ -411,74 +375,6 @@ impl Engine {
         self.ports.add(config.port, class, waiting, record)
     }
 
-    /// The position of `place` of `level` on its device.
-    pub(crate) fn level_offset(&self, level: usize, place: u32) -> u64 {
-        self.levels.all[level].level.config.offset + (u64::from(place) << self.shift)
-    }
-
-    pub(crate) fn level_port(&self, level: usize) -> Port {
-        self.levels.all[level].level.config.port
-    }
-
-    /// The ports of levels with something to do.
-    pub(crate) fn level_users(&self) -> impl Iterator<Item = Port> {
-        self.levels.all.iter().filter(|state| state.attached).map(|state| state.level.config.port)
-    }
-
-    /// Counts an operation of `level` that is passed to its device.
-    pub(crate) fn count_level(&mut self, level: usize, is_read: bool, bytes: u64) {
-        let counters = &mut self.levels.all[level].level.counters;
-        if is_read {
-            counters.reads += 1;
-            counters.read_bytes += bytes;
-        } else {
-            counters.writes += 1;
-            counters.written_bytes += bytes;
-        }
-    }
-
-    /// The place of `block` of `volume` in the highest of `levels` that holds it.
-    fn locate(&self, volume: Volume, block: u64, levels: &[usize]) -> Option<(usize, u32)> {
-        let entry = self.entry(Key::new(volume, block));
-        levels.iter().find_map(|&at| Some((at, self.levels.all[at].level.find(entry)?)))
-    }
-
-    /// The levels from number `from` on that answer, and from which reads of `volume` do not take too long.
-    fn asked(&mut self, volume: Volume, from: usize, now: u64) -> SmallVec<[usize; LEVELS]> {
-        let asked = (from..self.levels.all.len()).filter(|&at| !self.levels.all[at].late);
-        let asked: SmallVec<[usize; LEVELS]> = asked.collect();
-        let worths = &mut self.volumes.state_mut(volume).worths;
-        asked.into_iter().filter(|&at| worths[at].takes_read(now)).collect()
-    }
-
-    /// Whether blocks of `volume` are stored in `level`: it answers, and is not left out.
-    pub(crate) fn takes_stores(&self, level: usize, volume: Volume) -> bool {
-        let state = self.volumes.get(volume);
-        !self.levels.all[level].late && state.is_some_and(|state| state.worths[level].takes_stores())
-    }
-
-    /// Notes the time of a read of `volume` from `level`.
-    pub(crate) fn note_level_time(&mut self, level: usize, volume: Volume, us: u64, now: u64) {
-        self.volumes.state_mut(volume).worths[level].note(us);
-        self.judge_level(level, volume, now);
-    }
-
-    /// Notes the time of a read from a device of `volume`.
-    pub(crate) fn note_home_time(&mut self, volume: Volume, us: u64, now: u64) {
-        if self.levels.all.is_empty() {
-            return;
-        }
-        self.volumes.state_mut(volume).times.note(us);
-        (0..self.levels.all.len()).for_each(|level| self.judge_level(level, volume, now));
-    }
-
-    fn judge_level(&mut self, level: usize, volume: Volume, now: u64) {
-        let VolumeState { worths, times, .. } = self.volumes.state_mut(volume);
-        if let Some((for_us, level_us, home_us)) = worths[level].judge(times, now) {
-            self.levels.all[level].note_left_out(LeftOut { level, volume, for_us, level_us, home_us });
-        }
-    }
-
     /// The next level that is left out for a volume because reads take too long there, or that is used again.
     pub fn next_left_out(&mut self) -> Option<LeftOut> {
         self.levels.all.iter_mut().find_map(|level| level.left_out.pop_front())
@@ -491,8 +387,10 @@ impl Engine {
             return self.queue_home_loads(volume, blocks, class, now);
         }
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        let levels = self.asked(volume, from, now);
-        let placed = blocks.iter().map(|&(block, frame)| (block, frame, self.locate(volume, block, &levels)));
+        let levels = self.levels.asked(&mut self.volumes, volume, from, now);
+        let placed = blocks
+            .iter()
+            .map(|&(block, frame)| (block, frame, self.levels.locate(&self.volumes, volume, block, &levels)));
         let placed: Vec<Placed> = placed.collect();
         let goes_on = |one: &Placed, next: &Placed| {
             let expected = one.2.map(|(level, place)| (level, place + 1));
@@ -511,7 +409,7 @@ impl Engine {
                 let sums = places.map(|place| of.sum(place)).collect();
                 let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
                 let first = Key::new(volume, run[0].0);
-                let opening = self.entry(first).opening();
+                let opening = self.volumes.entry(first).opening();
                 self.volumes.state_mut(volume).operations += 1;
                 let leaves = self.levels.unified
                     && self.levels.all[level].level.config.shared
@@ -566,7 +464,7 @@ impl Engine {
     pub(crate) fn load_below(&mut self, volume: Volume, mut blocks: Vec<(u64, u32)>, level: usize, now: u64) {
         blocks.retain(|&(block, frame)| {
             let key = Key::new(volume, block);
-            let wanted = self.current(key) == Some(frame);
+            let wanted = self.memory.current(&self.slots, key) == Some(frame);
             if !wanted {
                 self.end_load(key, frame, false, now);
             }
@@ -598,9 +496,9 @@ impl Engine {
         for (at, (&(key, entry), &frame)) in blocks.iter().zip(&frames).enumerate() {
             match carried {
                 true => self.memory.frames.put(frame),
-                false => self.free_if_clean(key, frame),
+                false => self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame),
             }
-            if self.levels.unified && self.is_opening(key.volume(), entry) {
+            if self.levels.unified && self.volumes.is_opening(key.volume(), entry) {
                 self.settle(key);
             } else if self.levels.unified && self.levels.all[level].level.entry(place + at as u32) == Some(entry) {
                 // Its volume was closed meanwhile.
@@ -619,15 +517,6 @@ impl Engine {
         operations.copied()
     }
 
-    /// The contents of `key` change: levels must not return their copies of it.
-    pub(crate) fn invalidate(&mut self, key: Key) {
-        if self.levels.all.is_empty() {
-            return;
-        }
-        let entry = self.entry(key);
-        self.levels.all.iter_mut().for_each(|state| state.level.invalidate(entry));
-    }
-
     /// The contents of `blocks` change.
     pub(crate) fn invalidate_range(&mut self, volume: Volume, blocks: &Range<u64>) {
         let opening = self.volumes.state_mut(volume).opening;
@@ -635,7 +524,7 @@ impl Engine {
         if self.levels.unified && blocks.end - blocks.start <= u64::from(LOOKS) {
             for block in blocks.clone() {
                 let key = Key::new(volume, block);
-                self.invalidate(key);
+                self.levels.invalidate(&self.volumes, key);
                 self.give_up(key);
             }
             return;
@@ -645,7 +534,7 @@ impl Engine {
         }
         if !done {
             // Its blocks become those of another opening, of which levels hold nothing.
-            self.volumes.state_mut(volume).opening = self.next_opening(volume);
+            self.volumes.state_mut(volume).opening = self.levels.next_opening(volume);
         }
     }
 
@@ -671,10 +560,14 @@ impl Engine {
         };
         for (at, state) in self.levels.all.iter().enumerate().filter(|_| self.levels.unified) {
             for entry in state.level.kept() {
-                let volume =
-                    self.levels.volume_of.get(&entry.opening()).filter(|&&volume| self.is_opening(volume, entry));
+                let volume = self
+                    .levels
+                    .volume_of
+                    .get(&entry.opening())
+                    .filter(|&&volume| self.volumes.is_opening(volume, entry));
                 let key = Key::new(*volume.expect("a place is kept for a volume that is gone"), entry.block());
-                let is_loading = self.current(key).is_some_and(|frame| self.memory.frames.has(frame, LOADING));
+                let is_loading =
+                    self.memory.current(&self.slots, key).is_some_and(|frame| self.memory.frames.has(frame, LOADING));
                 let status = self.status(key);
                 // It was on its way there.
                 let is_off = status.is_some_and(|status| status > 0 && self.levels.all[status - 1].level.off);

@@ -43,7 +43,7 @@ impl Engine {
     /// Flips a bit of a block in memory, as damaged memory does (tests only). Returns false if the block is not there, or
     /// in use.
     pub fn flip_bit(&mut self, volume: Volume, block: u64, bit: usize) -> bool {
-        let frame = self.current(Key::new(volume, block));
+        let frame = self.memory.current(&self.slots, Key::new(volume, block));
         let Some(frame) =
             frame.filter(|&frame| !self.memory.frames.has(frame, LOADING) && !self.memory.arena.held(frame))
         else {
@@ -82,7 +82,7 @@ impl Engine {
 
     /// As `inspect`, for one block.
     pub(crate) fn inspect_block(&mut self, key: Key, now: u64) -> Result<(), Fault> {
-        let frame = self.current(key).filter(|&frame| !self.memory.frames.has(frame, LOADING));
+        let frame = self.memory.current(&self.slots, key).filter(|&frame| !self.memory.frames.has(frame, LOADING));
         let Some(frame) = frame.filter(|&frame| self.is_damaged(frame)) else { return Ok(()) };
         if !self.memory.frames.has(frame, DIRTY) {
             self.drop_damaged(key);
@@ -111,8 +111,8 @@ impl Engine {
 
     /// Drops the contents of `key`, which is neither dirty nor waited for.
     fn drop_damaged(&mut self, key: Key) {
-        let frame = self.current(key).expect("a block in memory");
-        self.note_unflushed(key, frame);
+        let frame = self.memory.current(&self.slots, key).expect("a block in memory");
+        self.memory.note_unflushed(&mut self.volumes, key, frame);
         self.drop_block(key);
     }
 
@@ -122,7 +122,7 @@ impl Engine {
         let (first, waiters) = self.volumes.state_mut(volume).dirty.lose(block);
         self.cleaner.dirty -= 1;
         self.note_unwanted(volume);
-        let frame = self.current(key).expect("a dirty block is in memory");
+        let frame = self.memory.current(&self.slots, key).expect("a dirty block is in memory");
         self.memory.frames.clear(frame, DIRTY);
         self.drop_damaged(key);
         let state = self.volumes.state_mut(volume);
@@ -131,7 +131,7 @@ impl Engine {
         self.condemn(volume, Fault::DAMAGED);
         self.report_damage(key, true);
         for waiter in waiters {
-            let active = self.active(waiter.request);
+            let active = self.requests.active(waiter.request);
             active.storing -= 1;
             active.fault = active.fault.or(Some(Fault::DAMAGED));
             if active.storing == 0 && active.step == Step::Storing {
@@ -145,7 +145,7 @@ impl Engine {
             !covered
         });
         failed.into_iter().for_each(|id| self.finish(id, Outcome::Failed(Fault::DAMAGED)));
-        self.make_due(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
         self.drained(volume, now);
     }
 
@@ -162,21 +162,21 @@ impl Engine {
                 for &at in &damages.at {
                     let key = Key::new(volume, first.index() + at as u64);
                     // There may be newer contents in another frame.
-                    if self.current(key) == Some(damages.frames[at]) {
+                    if self.memory.current(&self.slots, key) == Some(damages.frames[at]) {
                         self.lose(key, now);
                     }
                 }
-                self.make_due(volume);
+                self.cleaner.make_due(&mut self.volumes, volume);
                 self.drained(volume, now);
                 self.unblock(port);
             }
             Record::Store(store) => {
                 let damaged: Vec<_> = damages.at.iter().map(|&at| (store.blocks[at].0, store.frames[at])).collect();
                 for (key, frame) in damaged {
-                    if self.current(key) == Some(frame) && !self.memory.frames.has(frame, DIRTY) {
+                    if self.memory.current(&self.slots, key) == Some(frame) && !self.memory.frames.has(frame, DIRTY) {
                         self.drop_damaged(key);
                     }
-                    if self.current(key).is_none() {
+                    if self.memory.current(&self.slots, key).is_none() {
                         self.report_damage(key, false);
                     }
                 }
@@ -204,7 +204,7 @@ impl Engine {
     pub(crate) fn check_damaged(&self) {
         for (volume, state) in self.volumes.numbered() {
             for &block in &state.damaged {
-                let frame = self.current(Key::new(volume, block));
+                let frame = self.memory.current(&self.slots, Key::new(volume, block));
                 assert!(frame.is_none_or(|frame| self.memory.frames.has(frame, LOADING)), "a lost block is in memory");
                 assert!(state.lost.is_some());
             }

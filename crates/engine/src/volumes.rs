@@ -1,8 +1,13 @@
 //! Open volumes, and which of them are being closed or fail.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
+use smallvec::SmallVec;
+
+use crate::level::Entry;
 use crate::request::Volume;
+use crate::slots::Key;
 use crate::volume::VolumeState;
 
 /// The open volumes.
@@ -66,5 +71,41 @@ impl Volumes {
     /// Removes an open volume.
     pub(crate) fn take(&mut self, volume: Volume) -> VolumeState {
         *self.all[volume.0 as usize].take().expect("an open volume")
+    }
+
+    pub(crate) fn entry(&self, key: Key) -> Entry {
+        let state = self.state(key.volume());
+        Entry::new(state.opening, key.index())
+    }
+
+    /// Whether `entry` is of the present opening of `volume`.
+    pub(crate) fn is_opening(&self, volume: Volume, entry: Entry) -> bool {
+        let state = self.get(volume);
+        state.is_some_and(|state| state.opening == entry.opening())
+    }
+
+    /// The dirty blocks of failing volumes that their devices fail to write.
+    pub(crate) fn stuck(&self) -> u32 {
+        let states = self.failing.iter().filter_map(|volume| self.get(*volume));
+        states.map(|state| state.dirty.failed_len() as u32).sum()
+    }
+
+    /// A volume whose blocks are to be forgotten, and the slot to continue with.
+    pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
+        if self.ending {
+            return None;
+        }
+        self.closing.iter().find_map(|&volume| {
+            let closing = self.get(volume)?.closing?;
+            closing.forgetting.map(|from| (volume, from))
+        })
+    }
+
+    /// The pieces of `blocks` of `volume`, each in one region.
+    pub(crate) fn pieces(&self, volume: Volume, blocks: &Range<u64>) -> SmallVec<[Range<u64>; 1]> {
+        let state = self.state(volume);
+        let parts = state.parts[state.part_of(blocks.start)..].iter().map(|part| &part.blocks);
+        let parts = parts.take_while(|part| part.start < blocks.end);
+        parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
     }
 }

@@ -19,8 +19,8 @@ use crate::volume::{Flush, Listed, Lock, overlap};
 impl Engine {
     /// Starts the write of the request's part, or queues it.
     pub(crate) fn begin_write(&mut self, id: u32, now: u64) {
-        self.active(id).step = Step::Queued;
-        let volume = self.active(id).request.volume;
+        self.requests.active(id).step = Step::Queued;
+        let volume = self.requests.active(id).request.volume;
         let unwritable = match self.volumes.state_mut(volume).failures {
             Some(_) => self.fault_of_blocks(id, now),
             None => None,
@@ -31,7 +31,7 @@ impl Engine {
         }
         match unwritable.or_else(|| self.fault_of_room(volume)) {
             Some(fault) => {
-                self.active(id).fault = Some(fault);
+                self.requests.active(id).fault = Some(fault);
                 self.store(id, now);
             }
             None => self.wait_in_line(id),
@@ -63,7 +63,7 @@ impl Engine {
 
     /// Assigns its frames to the write, unless it has to wait in the queue; returns false then.
     pub(crate) fn start_write(&mut self, id: u32, now: u64) -> bool {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         let (request, part) = (active.request, active.part.clone());
         let blocks = self.blocks(&part);
         let count = (blocks.end - blocks.start) as u32;
@@ -79,7 +79,7 @@ impl Engine {
         let frames: Vec<u32> = blocks.map(|_| self.memory.frames.take()).collect();
         let skip = (part.start & (u64::from(self.config.block_bytes) - 1)) as usize;
         let mut target = Exclusive::of(&self.memory.arena, &frames, skip, (part.end - part.start) as usize);
-        let active = self.active(id);
+        let active = self.requests.active(id);
         active.frames = frames;
         active.step = Step::Filling;
         if request.op == Op::Write {
@@ -123,7 +123,7 @@ impl Engine {
 
     fn take_back(&mut self, fill: Fill) -> u32 {
         assert!(fill.frames.belongs(&self.memory.arena), "a write of another engine");
-        let active = self.active(fill.request);
+        let active = self.requests.active(fill.request);
         assert!(active.step == Step::Filling && active.frames == fill.frames.frames());
         fill.request
     }
@@ -131,19 +131,19 @@ impl Engine {
     /// The frames of the request's part hold its bytes: they become the contents of its blocks, except of those that
     /// are partly overwritten and whose contents have to be loaded.
     pub(crate) fn filled(&mut self, id: u32, now: u64) {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         let (request, part, frames) = (active.request, active.part.clone(), active.frames.clone());
         let volume = request.volume;
         let blocks = self.blocks(&part);
         if self.volumes.state_mut(volume).is_locked(&blocks, id) {
-            self.active(id).step = Step::Filled;
+            self.requests.active(id).step = Step::Filled;
             self.requests.parked.push(id);
             return;
         }
         let counters = &mut self.volumes.state_mut(volume).counters;
         counters.writes += 1;
         counters.written_bytes += part.end - part.start;
-        self.active(id).step = Step::Merging;
+        self.requests.active(id).step = Step::Merging;
         let mut loading = 0;
         for (at, (block, &frame)) in (0..).zip(blocks.zip(&frames)) {
             let is_whole = self.is_whole(volume, block, &part);
@@ -151,7 +151,7 @@ impl Engine {
                 && self.config.verify > 0
                 && let Err(fault) = self.inspect_block(Key::new(volume, block), now)
             {
-                self.active(id).fault = Some(fault);
+                self.requests.active(id).fault = Some(fault);
                 continue;
             }
             let (place, current, resident) =
@@ -163,7 +163,7 @@ impl Engine {
                 if current.is_none() {
                     self.place(place, frame);
                 }
-                self.active(id).frames[at as usize] = NONE;
+                self.requests.active(id).frames[at as usize] = NONE;
                 self.install(id, block, frame, now);
                 continue;
             }
@@ -184,7 +184,7 @@ impl Engine {
             }
         }
         self.memory.reserved -= self.edges(volume, &part);
-        self.active(id).loading = loading;
+        self.requests.active(id).loading = loading;
         if loading == 0 {
             self.merged(id, now);
         }
@@ -192,11 +192,11 @@ impl Engine {
 
     /// Completes block number `at` of the request's part, which it partly overwrites, with the block's contents.
     pub(crate) fn merge(&mut self, id: u32, at: u32, now: u64) {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         let (volume, part) = (active.request.volume, active.part.clone());
         let frame = std::mem::replace(&mut active.frames[at as usize], NONE);
         let block = (part.start >> self.shift) + u64::from(at);
-        let current = self.current(Key::new(volume, block)).expect("the contents are there");
+        let current = self.memory.current(&self.slots, Key::new(volume, block)).expect("the contents are there");
         assert!(frame != NONE && !self.memory.frames.has(current, LOADING));
         let (covered, exists) = self.covered(volume, block, &part);
         let base = Shared::of(&self.memory.arena, &[current], 0, exists);
@@ -212,10 +212,10 @@ impl Engine {
 
     /// `frame` becomes the contents of `block`, which is in the policy or outside.
     fn install(&mut self, id: u32, block: u64, frame: u32, now: u64) {
-        let request = self.active(id).request;
+        let request = self.requests.active(id).request;
         let volume = request.volume;
         let key = Key::new(volume, block);
-        self.invalidate(key);
+        self.levels.invalidate(&self.volumes, key);
         self.replace_lost(volume, block..block + 1);
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE);
         let old = match resident {
@@ -232,7 +232,7 @@ impl Engine {
             match self.memory.loads.get_mut(&old) {
                 // Its waiters have the contents now; the frame becomes free when the device has finished with it.
                 Some(load) => woken = std::mem::take(&mut load.waiters),
-                None => self.retire(old),
+                None => self.memory.retire(old),
             }
         }
         self.memory.frames.set(frame, DIRTY);
@@ -251,11 +251,11 @@ impl Engine {
         if waits {
             state.dirty.wait(block, id);
             state.pause = 0;
-            self.active(id).storing += 1;
+            self.requests.active(id).storing += 1;
         }
         let state = self.volumes.state_mut(volume);
         if waits || resident.is_none() || state.listed == Listed::No {
-            self.make_due(volume);
+            self.cleaner.make_due(&mut self.volumes, volume);
         }
         self.wake(woken, frame, now);
     }
@@ -275,7 +275,7 @@ impl Engine {
 
     /// The wait of `id` for block number `at` of its part is over: `frame` has the contents.
     fn loaded(&mut self, id: u32, at: u32, frame: u32, now: u64) {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         active.loading -= 1;
         if let Some(held) = &mut active.held {
             held.push(frame);
@@ -285,7 +285,7 @@ impl Engine {
             }
         } else {
             self.merge(id, at, now);
-            if self.active(id).loading == 0 {
+            if self.requests.active(id).loading == 0 {
                 self.merged(id, now);
             }
         }
@@ -293,7 +293,7 @@ impl Engine {
 
     /// Every block of the write's part has its new contents, or failed.
     pub(crate) fn merged(&mut self, id: u32, now: u64) {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         let volume = active.request.volume;
         // A failed block leaves its frame behind.
         let left: Vec<u32> = active.frames.drain(..).filter(|&frame| frame != NONE).collect();
@@ -302,7 +302,8 @@ impl Engine {
             self.volumes.state_mut(volume).filling -= 1;
             self.memory.frames.put(frame);
         }
-        if matches!(self.active(id).request.op, Op::Zeroes { .. }) && self.active(id).fault.is_none() {
+        if matches!(self.requests.active(id).request.op, Op::Zeroes { .. }) && self.requests.active(id).fault.is_none()
+        {
             self.go_on_zeroing(id, now);
         } else {
             self.store(id, now);
@@ -311,14 +312,14 @@ impl Engine {
 
     /// The cache has done its part of the request; the rest is up to the device.
     pub(crate) fn store(&mut self, id: u32, now: u64) {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         active.step = Step::Storing;
         let (volume, fua, storing) = (active.request.volume, active.request.fua, active.storing);
         self.volumes.state_mut(volume).unlockable = true;
         if storing > 0 {
             return;
         }
-        let active = self.active(id);
+        let active = self.requests.active(id);
         if let Some(fault) = active.fault {
             self.finish(id, Outcome::Failed(fault));
         } else if fua {
@@ -332,7 +333,7 @@ impl Engine {
 
     /// Starts a trim or zeroes.
     pub(crate) fn begin_range(&mut self, id: u32, now: u64) {
-        let active = self.active(id);
+        let active = self.requests.active(id);
         let (request, part) = (active.request, active.part.clone());
         if request.op != Op::Trim {
             let inner = self.inner(request.volume, &part);
@@ -345,7 +346,7 @@ impl Engine {
                     [part.start..start.min(part.end), end..part.end].into_iter().filter(|edge| !edge.is_empty()),
                 );
             }
-            self.active(id).edges = edges;
+            self.requests.active(id).edges = edges;
         }
         self.go_on_zeroing(id, now);
     }
@@ -360,9 +361,9 @@ impl Engine {
 
     /// Starts the next edge of a zeroes, and after the edges the blocks between them.
     fn go_on_zeroing(&mut self, id: u32, now: u64) {
-        let volume = self.active(id).request.volume;
+        let volume = self.requests.active(id).request.volume;
         self.volumes.state_mut(volume).unlockable = true;
-        let active = self.active(id);
+        let active = self.requests.active(id);
         if let Some(edge) = active.edges.pop() {
             active.part = edge;
             return self.begin_write(id, now);
@@ -372,7 +373,7 @@ impl Engine {
         if blocks.is_empty() {
             return self.store(id, now);
         }
-        self.active(id).step = Step::Locked;
+        self.requests.active(id).step = Step::Locked;
         let state = self.volumes.state_mut(volume);
         state.locks.push(Lock { request: id, blocks, started: false, operations: 0 });
         state.unlockable = true;
@@ -396,7 +397,7 @@ impl Engine {
                     && !state.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
                     && !state.dirty.is_writing(blocks.clone());
                 if free && !self.is_in_use(volume, &blocks, id) {
-                    let pieces = self.pieces(volume, &blocks);
+                    let pieces = self.volumes.pieces(volume, &blocks);
                     let lock = &mut self.volumes.state_mut(volume).locks[lock];
                     (lock.started, lock.operations) = (true, pieces.len() as u32);
                     for blocks in pieces {
@@ -416,9 +417,9 @@ impl Engine {
         if state.locks.is_empty() {
             self.requests.locked.retain(|&other| other != volume);
         }
-        self.make_due(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
         for parked in std::mem::take(&mut self.requests.parked) {
-            let active = self.active(parked);
+            let active = self.requests.active(parked);
             if active.step == Step::Filled {
                 self.filled(parked, now);
             } else {
@@ -430,16 +431,16 @@ impl Engine {
 
     /// Starts a flush.
     pub(crate) fn flush(&mut self, id: u32, now: u64) {
-        let volume = self.active(id).request.volume;
+        let volume = self.requests.active(id).request.volume;
         if let Some(fault) = self.volumes.state_mut(volume).fault.take() {
             return self.finish(id, Outcome::Failed(fault));
         }
-        self.active(id).step = Step::Draining;
+        self.requests.active(id).step = Step::Draining;
         let version = self.cleaner.version;
         let state = self.volumes.state_mut(volume);
         state.pause = 0;
         state.flushes.push_back(Flush { request: id, version });
-        self.make_due(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
         self.drained(volume, now);
     }
 
@@ -454,7 +455,7 @@ impl Engine {
             }
             state.flushes.pop_front();
             state.syncs.push(request);
-            self.active(request).step = Step::Syncing;
+            self.requests.active(request).step = Step::Syncing;
         }
         self.sync(volume, now);
     }

@@ -16,6 +16,7 @@ use crate::record::Record;
 use crate::request::{Port, Volume};
 use crate::slots::Key;
 use crate::volume::{Listed, Target, VolumeState};
+use crate::volumes::Volumes;
 
 /// The most volumes that one call looks at because there are too many dirty blocks, in addition to those that are due.
 const LOOKS: usize = 16;
@@ -55,51 +56,51 @@ impl Cleaner {
             looks: 0,
         }
     }
-}
 
-impl Engine {
     /// An event that may be a reason to write blocks of `volume`.
-    pub(crate) fn make_due(&mut self, volume: Volume) {
-        let state = self.volumes.state_mut(volume);
+    pub(crate) fn make_due(&mut self, volumes: &mut Volumes, volume: Volume) {
+        let state = volumes.state_mut(volume);
         match state.listed {
             Listed::Due | Listed::Blocked => return,
             Listed::No if state.dirty.is_empty() => return,
             Listed::No => {}
-            Listed::Aging(time) => _ = self.cleaner.aging.remove(&(time, volume)),
-            Listed::Resting(time) => _ = self.cleaner.resting.remove(&(time, volume)),
+            Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),
+            Listed::Resting(time) => _ = self.resting.remove(&(time, volume)),
         }
         state.listed = Listed::Due;
-        self.cleaner.due.push_back(volume);
+        self.due.push_back(volume);
     }
 
     /// Puts `volume`, which is in no list, into the list of what it waits for next.
-    fn list(&mut self, volume: Volume, listed: Listed) {
+    pub(crate) fn list(&mut self, volumes: &mut Volumes, volume: Volume, listed: Listed) {
         match listed {
             Listed::No => {}
-            Listed::Due => self.cleaner.due.push_back(volume),
-            Listed::Aging(time) => _ = self.cleaner.aging.insert((time, volume)),
-            Listed::Resting(time) => _ = self.cleaner.resting.insert((time, volume)),
+            Listed::Due => self.due.push_back(volume),
+            Listed::Aging(time) => _ = self.aging.insert((time, volume)),
+            Listed::Resting(time) => _ = self.resting.insert((time, volume)),
             Listed::Blocked => unreachable!("its port lists it"),
         }
-        self.volumes.state_mut(volume).listed = listed;
+        volumes.state_mut(volume).listed = listed;
     }
 
     /// `volume` is closed: removes it from the lists.
-    pub(crate) fn unlist(&mut self, volume: Volume) {
-        let listed = std::mem::replace(&mut self.volumes.state_mut(volume).listed, Listed::No);
+    pub(crate) fn unlist(&mut self, volumes: &mut Volumes, volume: Volume) {
+        let listed = std::mem::replace(&mut volumes.state_mut(volume).listed, Listed::No);
         match listed {
-            Listed::Aging(time) => _ = self.cleaner.aging.remove(&(time, volume)),
-            Listed::Resting(time) => _ = self.cleaner.resting.remove(&(time, volume)),
+            Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),
+            Listed::Resting(time) => _ = self.resting.remove(&(time, volume)),
             // An entry in the other lists counts only while `listed` agrees.
             Listed::No | Listed::Due | Listed::Blocked => {}
         }
     }
+}
 
+impl Engine {
     /// From now on, dirty blocks are written whatever their age, beginning with the next call of `next_operation`.
     pub fn hurry(&mut self) {
         self.config.write_back.age_us = 0;
         let aging: Vec<Volume> = self.cleaner.aging.iter().map(|&(_, volume)| volume).collect();
-        aging.into_iter().for_each(|volume| self.make_due(volume));
+        aging.into_iter().for_each(|volume| self.cleaner.make_due(&mut self.volumes, volume));
     }
 
     /// Queues the writes that are due.
@@ -112,12 +113,12 @@ impl Engine {
         while let Some(&(time, volume)) = self.cleaner.resting.first()
             && time <= now
         {
-            self.make_due(volume);
+            self.cleaner.make_due(&mut self.volumes, volume);
         }
         while let Some(&(time, volume)) = self.cleaner.aging.first()
             && time <= now
         {
-            self.make_due(volume);
+            self.cleaner.make_due(&mut self.volumes, volume);
         }
         self.look_at_due(now);
         for _ in 0..LOOKS {
@@ -129,7 +130,7 @@ impl Engine {
             let Some(&(time, volume)) = next.or(self.cleaner.aging.first()) else { break };
             self.cleaner.looked_at = (time, volume);
             if self.is_pressed(volume) {
-                self.make_due(volume);
+                self.cleaner.make_due(&mut self.volumes, volume);
                 self.look_at_due(now);
             }
         }
@@ -201,7 +202,7 @@ impl Engine {
             let record = Record::Write { first, blocks: run.frames.len() as u64, held: Some(held), void: false };
             self.queue_home(volume, Class::Write, blocks, record, now);
         };
-        self.list(volume, listed);
+        self.cleaner.list(&mut self.volumes, volume, listed);
         // It leaves room at its ports, which another volume may use.
         for at in 0..self.volumes.state_mut(volume).targets.len() {
             let port = self.volumes.state_mut(volume).targets[at].port;
@@ -218,7 +219,7 @@ impl Engine {
         while let Some(volume) = self.ports.state_mut(port).blocked.pop_front() {
             let state = self.volumes.get_mut(volume);
             if state.is_some_and(|state| state.listed == Listed::Blocked) {
-                self.list(volume, Listed::Due);
+                self.cleaner.list(&mut self.volumes, volume, Listed::Due);
                 break;
             }
         }
@@ -245,7 +246,7 @@ impl Engine {
     /// As [`Engine::check`], for the lists of volumes and ports.
     pub(crate) fn check_lists(&mut self) {
         let mut users = vec![0; self.ports.all.len()];
-        self.level_users().for_each(|port| users[usize::from(port.0)] += 1);
+        self.levels.users().for_each(|port| users[usize::from(port.0)] += 1);
         for (volume, state) in self.volumes.numbered() {
             state.parts.iter().for_each(|part| users[usize::from(part.port.0)] += 1);
             let lists = |port: Port| self.ports.get(port).is_some_and(|p| p.volumes.contains(&volume));
