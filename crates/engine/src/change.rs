@@ -33,6 +33,31 @@ impl Size {
     pub(crate) fn new(capacity: u32, ghosts: u32, marks: Marks) -> Size {
         Size { capacity, goal: capacity, marks, next: None, ghosts, ghosts_before: 0, stepping: false }
     }
+
+    pub(crate) fn room(&self, slots: &Slots) -> Room {
+        Room { capacity: self.capacity, slots: slots.numbers(), ghosts: self.ghosts }
+    }
+
+    /// Makes room in the index for the largest possible number of blocks and ghosts.
+    pub(crate) fn set_slots(&mut self, slots: &mut Slots) {
+        slots.set_limit(Slots::most(self.capacity, self.ghosts.max(self.ghosts_before)));
+    }
+
+    /// Checks that a policy that numbers `most` slots can number those of the index with `capacity` blocks and this
+    /// many ghosts.
+    pub(crate) fn check_slots(
+        &self,
+        slots: &Slots,
+        policy: &Spec,
+        capacity: u32,
+        ghosts: u32,
+        most: u32,
+    ) -> Result<(), ConfigError> {
+        match slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts))) {
+            slots if slots > most => Err(ConfigError::Slots { policy: Box::new(policy.clone()), slots, most }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Engine {
@@ -43,22 +68,19 @@ impl Engine {
         if capacity == 0 || capacity > self.config.capacity_max {
             return Err(ConfigError::Impossible { what: "capacity must be from 1 to capacity_max" });
         }
-        self.check_slots(&self.config.policy, capacity, self.policy.ghosts(capacity)?, self.policy.slots_most())?;
+        self.size.check_slots(
+            &self.slots,
+            &self.config.policy,
+            capacity,
+            self.policy.ghosts(capacity)?,
+            self.policy.slots_most(),
+        )?;
         if let Some(next) = &self.size.next {
-            self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
+            self.size.check_slots(&self.slots, next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
         }
         self.size.goal = capacity;
         self.size.stepping = true;
         Ok(())
-    }
-
-    /// Checks that a policy that numbers `most` slots can number those of the index with `capacity` blocks and this
-    /// many ghosts.
-    fn check_slots(&self, policy: &Spec, capacity: u32, ghosts: u32, most: u32) -> Result<(), ConfigError> {
-        match self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts))) {
-            slots if slots > most => Err(ConfigError::Slots { policy: Box::new(policy.clone()), slots, most }),
-            _ => Ok(()),
-        }
     }
 
     /// The argument of [`Successor::new`] for a policy of this engine.
@@ -85,7 +107,7 @@ impl Engine {
             });
         }
         for capacity in [self.size.capacity, self.size.goal] {
-            self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
+            self.size.check_slots(&self.slots, next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
         }
         self.size.stepping = true;
         Ok(self.size.next.replace(next))
@@ -108,7 +130,7 @@ impl Engine {
             self.step_to_next();
         } else if self.size.goal > self.size.capacity {
             self.step_up(now);
-        } else if self.size.goal < self.size.capacity && self.can_shrink() {
+        } else if self.size.goal < self.size.capacity && self.memory.can_shrink() {
             self.step_down();
         } else if self.is_cramped() {
             self.give_way(BLOCKS_A_STEP, now);
@@ -145,15 +167,10 @@ impl Engine {
             || !self.volumes.ending
                 && self.size.stepping
                 && (self.size.goal >= self.size.capacity
-                    || self.can_shrink()
+                    || self.memory.can_shrink()
                     || self.size.next.is_some()
                     || self.policy.is_pending()
                     || self.volumes.forgetting().is_some())
-    }
-
-    /// Not while frames that the last step withdrew are still in use: dirty blocks in them wait to be written.
-    fn can_shrink(&self) -> bool {
-        !self.memory.frames.is_overdrawn(self.memory.reserved)
     }
 
     fn step_policy(&mut self) {
@@ -165,7 +182,7 @@ impl Engine {
         self.drain_forgotten();
         if !self.policy.is_pending() {
             self.size.ghosts_before = 0;
-            self.set_slots();
+            self.size.set_slots(&mut self.slots);
         }
     }
 
@@ -178,8 +195,8 @@ impl Engine {
         }
         let mut next = self.size.next.take().expect("one that waits");
         self.size.ghosts_before = std::mem::replace(&mut self.size.ghosts, ghosts);
-        self.set_slots();
-        next.resize(self.room());
+        self.size.set_slots(&mut self.slots);
+        next.resize(self.size.room(&self.slots));
         self.drain_forgotten();
         self.config.policy = next.spec().clone();
         let refused = self.policy.succeed(next, self.slots.numbers());
@@ -191,7 +208,7 @@ impl Engine {
         let most = Slots::most(self.size.goal, ghosts.max(self.size.ghosts));
         if self.slots.numbers() < self.slots.numbers_for(most) {
             self.slots.lengthen(most, SLOTS_A_STEP);
-            self.policy.resize(self.room());
+            self.policy.resize(self.size.room(&self.slots));
             self.drain_forgotten();
             return;
         }
@@ -209,26 +226,17 @@ impl Engine {
         self.size.capacity = capacity;
         self.size.ghosts = self.policy.ghosts(capacity).expect("it was asked before, for more or less blocks");
         self.drain_forgotten();
-        self.policy.resize(self.room());
+        self.policy.resize(self.size.room(&self.slots));
         self.drain_forgotten();
         while self.slots.resident > capacity {
             let victim = self.policy.shed();
             self.depart(victim);
             self.drain_forgotten();
         }
-        self.set_slots();
+        self.size.set_slots(&mut self.slots);
         self.memory.frames.set_limit(capacity + self.config.spare + self.config.storing);
         self.size.marks = self.config.marks(capacity);
         self.cleaner.looks = self.cleaner.aging.len();
         self.cleaner.dirty_most = self.size.marks.most.max(self.cleaner.dirty + self.requests.filling);
-    }
-
-    fn room(&self) -> Room {
-        Room { capacity: self.size.capacity, slots: self.slots.numbers(), ghosts: self.size.ghosts }
-    }
-
-    /// Makes room in the index for the largest possible number of blocks and ghosts.
-    fn set_slots(&mut self) {
-        self.slots.set_limit(Slots::most(self.size.capacity, self.size.ghosts.max(self.size.ghosts_before)));
     }
 }

@@ -16,42 +16,12 @@ use crate::slots::Key;
 use crate::volume::{Round, Target};
 
 impl Engine {
-    /// Where `blocks` of `volume`, which are in one region, are: the port, and the bytes on its device, up to the end
-    /// of the volume.
-    pub(crate) fn home(&self, volume: Volume, blocks: Range<u64>) -> (Port, Range<u64>) {
-        let state = self.volumes.state(volume);
-        let part = &state.parts[state.part_of(blocks.start)];
-        debug_assert!(blocks.end <= part.blocks.end, "an operation lies in one region");
-        let length = (blocks.end << self.shift).min(state.bytes) - (blocks.start << self.shift);
-        let start = (part.place + blocks.start - part.blocks.start) << self.shift;
-        (part.port, start..start + length)
-    }
-
-    /// Queues an operation on `blocks` of `volume`, which are in one region, at the port of that region.
-    pub(crate) fn queue_home(
-        &mut self,
-        volume: Volume,
-        class: Class,
-        blocks: Range<u64>,
-        record: Record,
-        now: u64,
-    ) -> u64 {
-        let state = self.volumes.state_mut(volume);
-        state.operations += 1;
-        let at = state.part_of(blocks.start);
-        let part = &state.parts[at];
-        let (port, block) = (part.port, part.place + blocks.start - part.blocks.start);
-        let region = u64::from(volume.0) << 32 | at as u64;
-        let alone = matches!(record, Record::Read { alone: true, .. });
-        let id = self.ports.made;
-        let waiting = Waiting { id, block, blocks: blocks.end - blocks.start, since: now, region, alone };
-        self.ports.add(port, class, waiting, record)
-    }
-
     /// A request now waits for the prefetch `id`. If its operation has already started, nothing changes for the device.
     pub(crate) fn promote(&mut self, id: u64) {
         let port = match self.ports.operations.get(&id) {
-            Some(Record::Read { first, .. }) => self.home(first.volume(), first.index()..first.index() + 1).0,
+            Some(Record::Read { first, .. }) => {
+                self.volumes.home(self.shift, first.volume(), first.index()..first.index() + 1).0
+            }
             Some(Record::Fetch(fetch)) => self.levels.port(fetch.level),
             _ => return,
         };
@@ -128,7 +98,7 @@ impl Engine {
                 *since = now;
                 let (first, frames) = (*first, frames.clone());
                 let blocks = consecutive(first, frames.len());
-                let (_, bytes) = self.home(first.volume(), blocks.clone());
+                let (_, bytes) = self.volumes.home(self.shift, first.volume(), blocks.clone());
                 let length = (bytes.end - bytes.start) as usize;
                 (first.volume(), blocks, Action::Read(Exclusive::of(&self.memory.arena, &frames, 0, length)))
             }
@@ -151,7 +121,7 @@ impl Engine {
             }
             Record::Fetch(_) | Record::Store(_) | Record::Carry(_) | Record::Late { .. } => unreachable!("a level's"),
         };
-        let bytes = if blocks.is_empty() { 0..0 } else { self.home(volume, blocks).1 };
+        let bytes = if blocks.is_empty() { 0..0 } else { self.volumes.home(self.shift, volume, blocks).1 };
         let length = bytes.end - bytes.start;
         let counters = &mut self.volumes.state_mut(volume).counters;
         match action {
@@ -266,7 +236,7 @@ impl Engine {
     pub fn complete_first(&mut self, now: u64, operation: &mut Operation, blocks: usize) -> bool {
         let Some(Record::Read { first, frames, .. }) = self.ports.operations.get(&operation.id) else { return false };
         let (volume, range) = (first.volume(), first.index()..first.index() + frames.len() as u64);
-        if frames.len() <= blocks || self.has_lost(volume, range.clone()) {
+        if frames.len() <= blocks || self.volumes.has_lost(volume, range.clone()) {
             return false;
         }
         operation.seal();
@@ -290,7 +260,7 @@ impl Engine {
         state.counters.device_faults += u64::from(result.is_err());
         match record {
             Record::Read { first, frames, .. } => match result {
-                Ok(()) if self.has_lost(volume, first.index()..first.index() + frames.len() as u64) => {
+                Ok(()) if self.volumes.has_lost(volume, first.index()..first.index() + frames.len() as u64) => {
                     self.fail_loads(volume, first.index(), &frames, Fault::DAMAGED, now);
                 }
                 Ok(()) => {
@@ -314,7 +284,7 @@ impl Engine {
                     // The request has failed already.
                     Ok(()) if void => {}
                     Ok(()) => {
-                        self.replace_lost(volume, blocks.clone());
+                        self.volumes.replace_lost(volume, blocks.clone());
                         if self.requests.active(request).request.op != Op::Trim && !self.ports.state_mut(port).replays {
                             self.volumes.state_mut(volume).target(port).unflushed.zero();
                         }
@@ -436,7 +406,7 @@ impl Engine {
             let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
             let record =
                 Record::Read { first: Key::new(volume, blocks.start), frames: frames.clone(), alone: true, since: 0 };
-            let operation = self.queue_home(volume, Class::Read, blocks, record, now);
+            let operation = self.ports.queue_home(&mut self.volumes, volume, Class::Read, blocks, record, now);
             for frame in frames {
                 self.memory.loads.get_mut(&frame).expect("it goes on").operation = operation;
             }
@@ -504,8 +474,8 @@ impl Engine {
         }
         match result {
             Ok(()) => {
-                self.count_written(volume, count, now);
-                self.note_written(volume, again);
+                self.line.count_written(&mut self.cleaner, &mut self.volumes, volume, count, now);
+                self.volumes.note_written(volume, again);
             }
             Err(fault) => self.note_unwritten(volume, range, again, fault, now),
         }

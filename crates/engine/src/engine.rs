@@ -362,7 +362,7 @@ impl Engine {
             let frame = self.slots.frame(slot);
             if frame != NONE {
                 self.note_late(slot, frame, tenant);
-                if !self.first_use(key.volume(), frame) || self.policy.follows_lists() {
+                if !self.memory.first_use(&mut self.volumes, key.volume(), frame) || self.policy.follows_lists() {
                     self.policy.hit(slot, &access);
                     if self.levels.unified {
                         self.follow_orders();
@@ -374,7 +374,7 @@ impl Engine {
         if self.levels.unified
             && let Some(&frame) = self.memory.outside.get(&key)
             && kind != Kind::Prefetch
-            && self.first_use(key.volume(), frame)
+            && self.memory.first_use(&mut self.volumes, key.volume(), frame)
         {
             return (Place::Passing(key), Some(frame), true);
         }
@@ -391,7 +391,7 @@ impl Engine {
                 let frame = self.memory.outside.get(&key).copied();
                 if let Some(frame) = frame.filter(|&frame| !self.memory.frames.has(frame, LOADING)) {
                     self.settle(key);
-                    self.pass(key, frame);
+                    self.levels.pass(&mut self.memory, key, frame);
                 }
                 return (Place::Passing(key), frame, false);
             }
@@ -413,7 +413,7 @@ impl Engine {
         self.follow_orders();
         while let Some(slot) = self.policy.take_forgotten() {
             if self.levels.unified {
-                self.release_copies(self.slots.key(slot));
+                self.levels.release_copies(&self.volumes, self.slots.key(slot));
             }
             self.slots.remove(slot);
         }
@@ -426,7 +426,7 @@ impl Engine {
         self.slots.set_frame(victim, NONE);
         self.slots.resident -= 1;
         let unused = self.memory.frames.has(frame, PREFETCHED);
-        self.note_leaving(key.volume(), frame);
+        self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
         let dirty = self.memory.frames.has(frame, DIRTY);
         self.volumes.state_mut(key.volume()).counters.evictions += 1;
         let has_lower = self.levels.unified || !self.levels.all.is_empty();
@@ -459,7 +459,7 @@ impl Engine {
         let frame = self.slots.frame(slot);
         self.policy.remove(slot);
         if self.levels.unified {
-            self.release_copies(self.slots.key(slot));
+            self.levels.release_copies(&self.volumes, self.slots.key(slot));
         }
         if frame != NONE {
             self.slots.set_frame(slot, NONE);
@@ -473,7 +473,7 @@ impl Engine {
     pub(crate) fn drop_blocks(&mut self, volume: Volume, blocks: Range<u64>) {
         let gone = self.volumes.state_mut(volume).dirty.discard(blocks.clone());
         self.cleaner.dirty -= gone.len() as u32;
-        self.note_unwanted(volume);
+        self.volumes.note_unwanted(volume);
         let inside = |key: &Key| key.volume() == volume && blocks.contains(&key.index());
         let mut keys: Vec<Key> = if blocks.end - blocks.start <= u64::from(self.slots.numbers()) {
             let parts = self.slots.occupied(volume, blocks.clone());
@@ -503,7 +503,7 @@ impl Engine {
                 None => return,
             },
         };
-        self.note_leaving(key.volume(), frame);
+        self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
         if self.memory.frames.has(frame, DIRTY | UNFLUSHED) {
             self.volumes.state_mut(key.volume()).unflushed(key.index()).forget(key.index());
         }

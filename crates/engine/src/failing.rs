@@ -102,18 +102,6 @@ impl Engine {
         (!waits && state.dirty.has_failed_since(blocks, time)).then_some(failures.fault)
     }
 
-    /// The device wrote blocks of `volume`; `again` if it failed to do so before.
-    pub(crate) fn note_written(&mut self, volume: Volume, again: bool) {
-        if let Some(failures) = &mut self.volumes.state_mut(volume).failures {
-            (failures.none_since, failures.all) = (None, false);
-            if again {
-                failures.retried = true;
-                failures.retry_most = failures.retry_most.saturating_mul(2);
-            }
-        }
-        self.note_unwanted(volume);
-    }
-
     /// The device failed to write `blocks` of `volume`; `again` if it failed to do so before.
     pub(crate) fn note_unwritten(&mut self, volume: Volume, blocks: Range<u64>, again: bool, fault: Fault, now: u64) {
         let (patience, next) = (self.config.write_back.patience_us, now + self.config.write_back.retry_us);
@@ -129,16 +117,6 @@ impl Engine {
         }
         if let Some(fault) = self.fault_of_room(volume) {
             self.fail_writes(volume, fault, now);
-        }
-    }
-
-    /// Blocks of `volume` need not be written any more. If none is left whose write failed, the volume does not fail, and
-    /// failures that come later do not continue those that were.
-    pub(crate) fn note_unwanted(&mut self, volume: Volume) {
-        let state = self.volumes.state_mut(volume);
-        if state.dirty.failed_len() == 0 && state.failures.take().is_some_and(|failures| failures.lasting) {
-            self.volumes.failing.retain(|&other| other != volume);
-            self.volumes.reports.insert(volume);
         }
     }
 

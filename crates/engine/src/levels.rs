@@ -5,8 +5,12 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::level::{LevelState, OPENINGS};
-use crate::record::Carry;
+use crate::frames::{DIRTY, LOADING, PREFETCHED, TRANSIT};
+use crate::level::{Batch, LevelState, OPENINGS};
+use crate::memory::Memory;
+use crate::port::Ports;
+use crate::queue::{Class, Waiting};
+use crate::record::{Carry, Record, Store};
 use crate::request::{Port, Volume};
 use crate::slots::Key;
 use crate::volume::VolumeState;
@@ -157,5 +161,65 @@ impl Levels {
         }
         let entry = volumes.entry(key);
         self.all.iter_mut().for_each(|state| state.level.invalidate(entry));
+    }
+
+    /// Copies of `key`, of which nothing is known any more, may be replaced.
+    pub(crate) fn release_copies(&mut self, volumes: &Volumes, key: Key) {
+        if volumes.get(key.volume()).is_none() {
+            return;
+        }
+        let entry = volumes.entry(key);
+        for state in &mut self.all {
+            if let Some(place) = state.level.find(entry) {
+                state.level.release(place);
+            }
+        }
+    }
+
+    /// If `key` passes through memory and its contents are in `frame`, it enters the transit buffer, tempLRU of section 5.3.2.1.
+    /// Blocks that were prefetched have one of their own, so that others do not push them out before they are asked for.
+    pub(crate) fn pass(&mut self, memory: &mut Memory, key: Key, frame: u32) {
+        if memory.outside.get(&key) != Some(&frame) || memory.frames.has(frame, DIRTY | LOADING) {
+            return;
+        }
+        if !memory.frames.has(frame, TRANSIT) {
+            memory.frames.set(frame, TRANSIT);
+            let is_ahead = memory.frames.has(frame, PREFETCHED);
+            if is_ahead { &mut self.ahead } else { &mut self.transit }.push_back((key, frame));
+        }
+    }
+
+    pub(crate) fn queue(
+        &mut self,
+        ports: &mut Ports,
+        shift: u32,
+        level: usize,
+        class: Class,
+        place: u32,
+        blocks: usize,
+        record: Record,
+        now: u64,
+    ) -> u64 {
+        let config = self.all[level].level.config;
+        let block = (config.offset >> shift) + u64::from(place);
+        let id = ports.made;
+        let waiting = Waiting { id, block, blocks: blocks as u64, since: now, region: u64::MAX, alone: true };
+        ports.add(config.port, class, waiting, record)
+    }
+
+    /// Queues a store; with `carried`, the frames belong to it.
+    pub(crate) fn queue_store(
+        &mut self,
+        ports: &mut Ports,
+        shift: u32,
+        level: usize,
+        batch: Batch,
+        carried: bool,
+        now: u64,
+    ) {
+        let Batch { place, blocks, frames, held } = batch;
+        let count = blocks.len();
+        let store = Store { level, place, blocks, frames, held: Some(held), carried };
+        self.queue(ports, shift, level, Class::Write, place, count, Record::Store(store), now);
     }
 }

@@ -141,4 +141,32 @@ impl Memory {
             self.frames.put(frame);
         }
     }
+
+    /// Not while frames that the last step withdrew are still in use: dirty blocks in them wait to be written.
+    pub(crate) fn can_shrink(&self) -> bool {
+        !self.frames.is_overdrawn(self.reserved)
+    }
+
+    /// The block of `frame`, resident, is referenced. Returns whether this is the reference for which it was
+    /// prefetched: the policy received that reference when the block was loaded.
+    #[inline]
+    pub(crate) fn first_use(&mut self, volumes: &mut Volumes, volume: Volume, frame: u32) -> bool {
+        if !self.frames.has(frame, PREFETCHED) {
+            return false;
+        }
+        self.frames.clear(frame, PREFETCHED);
+        let late = self.frames.has(frame, LOADING);
+        let counters = &mut volumes.state_mut(volume).counters;
+        counters.prefetch_used += 1;
+        counters.prefetch_late += u64::from(late);
+        true
+    }
+
+    /// The block of `frame` leaves: if it was prefetched and not referenced since, the prefetch was wasted.
+    pub(crate) fn note_leaving(&mut self, volumes: &mut Volumes, volume: Volume, frame: u32) {
+        if self.frames.has(frame, PREFETCHED) {
+            self.frames.clear(frame, PREFETCHED);
+            volumes.state_mut(volume).counters.prefetch_wasted += 1;
+        }
+    }
 }

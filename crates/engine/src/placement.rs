@@ -3,7 +3,7 @@
 
 use crate::arena::Shared;
 use crate::engine::{Engine, Place};
-use crate::frames::{DIRTY, LOADING, PREFETCHED, TRANSIT};
+use crate::frames::{DIRTY, LOADING, TRANSIT};
 use crate::level::{Batch, Entry};
 use crate::queue::Class;
 use crate::record::{Carry, Record};
@@ -38,23 +38,10 @@ impl Engine {
             self.place(Place::Passing(key), frame);
         }
         self.settle(key);
-        self.pass(key, frame);
+        self.levels.pass(&mut self.memory, key, frame);
         let most = (self.size.capacity / 64).clamp(TRANSIT_LEAST, TRANSIT_MOST).min(self.config.spare / 2) as usize;
         while self.levels.transit.len() > most || self.levels.ahead.len() > self.config.limits.prefetching as usize {
             self.leave_transit_of(self.levels.transit.len() <= most);
-        }
-    }
-
-    /// If `key` passes through memory and its contents are in `frame`, it enters the transit buffer, tempLRU of section 5.3.2.1.
-    /// Blocks that were prefetched have one of their own, so that others do not push them out before they are asked for.
-    pub(crate) fn pass(&mut self, key: Key, frame: u32) {
-        if self.memory.outside.get(&key) != Some(&frame) || self.memory.frames.has(frame, DIRTY | LOADING) {
-            return;
-        }
-        if !self.memory.frames.has(frame, TRANSIT) {
-            self.memory.frames.set(frame, TRANSIT);
-            let is_ahead = self.memory.frames.has(frame, PREFETCHED);
-            if is_ahead { &mut self.levels.ahead } else { &mut self.levels.transit }.push_back((key, frame));
         }
     }
 
@@ -69,7 +56,7 @@ impl Engine {
         let Some((key, frame)) = first else { return false };
         if self.memory.outside.get(&key) == Some(&frame) && self.memory.frames.has(frame, TRANSIT) {
             self.memory.frames.clear(frame, TRANSIT);
-            self.note_leaving(key.volume(), frame);
+            self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
             if !self.memory.frames.has(frame, DIRTY | LOADING) {
                 self.offer(key, frame);
             }
@@ -198,19 +185,6 @@ impl Engine {
         self.settle(key);
     }
 
-    /// Copies of `key`, of which nothing is known any more, may be replaced.
-    pub(crate) fn release_copies(&mut self, key: Key) {
-        if self.volumes.get(key.volume()).is_none() {
-            return;
-        }
-        let entry = self.volumes.entry(key);
-        for state in &mut self.levels.all {
-            if let Some(place) = state.level.find(entry) {
-                state.level.release(place);
-            }
-        }
-    }
-
     /// Passes the block at `place` of level `at` on to level `to`: Demote(b, i, j). Nothing waits for that; if too much is under way,
     /// the block is dropped.
     fn carry(&mut self, key: Key, at: usize, place: u32, to: usize) {
@@ -237,7 +211,16 @@ impl Engine {
         for mut carry in std::mem::take(&mut self.levels.carries) {
             if self.memory.has(1) {
                 carry.frame = self.memory.frames.take();
-                self.queue_level(carry.at, Class::Prefetch, carry.place, 1, Record::Carry(carry), now);
+                self.levels.queue(
+                    &mut self.ports,
+                    self.shift,
+                    carry.at,
+                    Class::Prefetch,
+                    carry.place,
+                    1,
+                    Record::Carry(carry),
+                    now,
+                );
             } else {
                 self.levels.all[carry.to].level.counters.drops += 1;
                 self.end_carry(&carry, true);
@@ -283,7 +266,7 @@ impl Engine {
         held.push(frame);
         self.levels.all[to].level.counters.carried += 1;
         let batch = Batch { place: target, blocks: vec![(key, entry)], frames: vec![frame], held };
-        self.queue_store(to, batch, true, now);
+        self.levels.queue_store(&mut self.ports, self.shift, to, batch, true, now);
     }
 
     /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.

@@ -1,14 +1,16 @@
 //! Ports: queues to devices, and which of them has an operation to start.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use hashbrown::HashMap;
 
 use crate::error::ConfigError;
 use crate::queue::{Class, PortState, Queue, Waiting};
 use crate::record::Record;
-use crate::request::Port;
+use crate::request::{Port, Volume};
 use crate::scheduler::Scheduler;
+use crate::volumes::Volumes;
 
 /// The configuration of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,5 +121,27 @@ impl Ports {
         self.queued += 1;
         self.make_ready(port);
         id
+    }
+
+    /// Queues an operation on `blocks` of `volume`, which are in one region, at the port of that region.
+    pub(crate) fn queue_home(
+        &mut self,
+        volumes: &mut Volumes,
+        volume: Volume,
+        class: Class,
+        blocks: Range<u64>,
+        record: Record,
+        now: u64,
+    ) -> u64 {
+        let state = volumes.state_mut(volume);
+        state.operations += 1;
+        let at = state.part_of(blocks.start);
+        let part = &state.parts[at];
+        let (port, block) = (part.port, part.place + blocks.start - part.blocks.start);
+        let region = u64::from(volume.0) << 32 | at as u64;
+        let alone = matches!(record, Record::Read { alone: true, .. });
+        let id = self.made;
+        let waiting = Waiting { id, block, blocks: blocks.end - blocks.start, since: now, region, alone };
+        self.add(port, class, waiting, record)
     }
 }

@@ -34,7 +34,9 @@ impl Engine {
             slots.push(slot);
         }
         for (block, &slot) in blocks.zip(&slots) {
-            if self.first_use(request.volume, self.slots.frame(slot)) && !self.policy.follows_lists() {
+            if self.memory.first_use(&mut self.volumes, request.volume, self.slots.frame(slot))
+                && !self.policy.follows_lists()
+            {
                 continue;
             }
             let access = self.access(Key::new(request.volume, block), Kind::Read, request.tenant, request.stream);
@@ -55,29 +57,6 @@ impl Engine {
         counters.reads += 1;
         counters.read_bytes += request.length;
         counters.hits += hits as u64;
-    }
-
-    /// The block of `frame`, resident, is referenced. Returns whether this is the reference for which it was
-    /// prefetched: the policy received that reference when the block was loaded.
-    #[inline]
-    pub(crate) fn first_use(&mut self, volume: Volume, frame: u32) -> bool {
-        if !self.memory.frames.has(frame, PREFETCHED) {
-            return false;
-        }
-        self.memory.frames.clear(frame, PREFETCHED);
-        let late = self.memory.frames.has(frame, LOADING);
-        let counters = &mut self.volumes.state_mut(volume).counters;
-        counters.prefetch_used += 1;
-        counters.prefetch_late += u64::from(late);
-        true
-    }
-
-    /// The block of `frame` leaves: if it was prefetched and not referenced since, the prefetch was wasted.
-    pub(crate) fn note_leaving(&mut self, volume: Volume, frame: u32) {
-        if self.memory.frames.has(frame, PREFETCHED) {
-            self.memory.frames.clear(frame, PREFETCHED);
-            self.volumes.state_mut(volume).counters.prefetch_wasted += 1;
-        }
     }
 
     /// Starts the read, unless it has to wait in the queue; returns false then.
@@ -122,9 +101,7 @@ impl Engine {
         let mut start = Start { id, volume: request.volume, is_checked, left: blocks, missing: Vec::new() };
         // A block that another request loads or overwrites now may leave before its turn: all of them may have to be loaded. Levels get
         // what leaves memory, and lists of tenants are followed, when a call is over: they need the whole read.
-        let may_load_all = |engine: &Engine| {
-            engine.may_load(request.volume, count) && engine.memory.has(count)
-        };
+        let may_load_all = |engine: &Engine| engine.may_load(request.volume, count) && engine.memory.has(count);
         if count > self.config.limits.starting && !self.has_levels_or_tenants() && may_load_all(self) {
             self.memory.reserved += count;
             self.requests.missed |= absent > 0;
@@ -278,7 +255,7 @@ impl Engine {
                     let blocks = run[0].0..run[0].0 + run.len() as u64;
                     let first = Key::new(volume, blocks.start);
                     let record = Record::Read { first, frames, alone: false, since: 0 };
-                    let operation = self.queue_home(volume, class, blocks, record, now);
+                    let operation = self.ports.queue_home(&mut self.volumes, volume, class, blocks, record, now);
                     for (_, frame) in run {
                         self.memory.loads.get_mut(frame).expect("just begun").operation = operation;
                     }

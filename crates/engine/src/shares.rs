@@ -9,6 +9,8 @@ use crate::fair::{self, Recent, fits};
 use crate::request::{Op, Volume};
 use crate::slots::Key;
 use crate::volume::VolumeState;
+use crate::volumes::Volumes;
+use crate::write_back::Cleaner;
 
 /// The most trims and zeroes of a volume in progress. They are compared with each other and with all requests.
 const RANGES: u32 = 64;
@@ -28,6 +30,27 @@ pub(crate) struct Line {
     pub(crate) serving: bool,
     /// Blocks that devices wrote.
     pub(crate) recent: Recent,
+}
+
+impl Line {
+    /// The part of `most` blocks for `volume`: in proportion to what its devices wrote recently.
+    pub(crate) fn written_part(&self, volumes: &Volumes, volume: Volume, most: u32) -> u32 {
+        volumes.state(volume).recent.part_of(self.recent, most)
+    }
+
+    /// Devices wrote `blocks` blocks of `volume`.
+    pub(crate) fn count_written(
+        &mut self,
+        cleaner: &mut Cleaner,
+        volumes: &mut Volumes,
+        volume: Volume,
+        blocks: u64,
+        now: u64,
+    ) {
+        volumes.state_mut(volume).recent.add(now, blocks);
+        self.recent.add(now, blocks);
+        cleaner.looks = cleaner.aging.len();
+    }
 }
 
 impl Engine {
@@ -158,7 +181,7 @@ impl Engine {
             false => {
                 all <= bound
                     && (written <= request
-                        || written <= self.written_part(volume, most)
+                        || written <= self.line.written_part(&self.volumes, volume, most)
                         || all - self.volumes.stuck() <= most)
             }
         };
@@ -181,25 +204,14 @@ impl Engine {
         (self.size.capacity / 2).max(self.size.marks.most + self.config.request_blocks())
     }
 
-    /// The part of `most` blocks for `volume`: in proportion to what its devices wrote recently.
-    fn written_part(&self, volume: Volume, most: u32) -> u32 {
-        self.volumes.state(volume).recent.part_of(self.line.recent, most)
-    }
-
-    /// Devices wrote `blocks` blocks of `volume`.
-    pub(crate) fn count_written(&mut self, volume: Volume, blocks: u64, now: u64) {
-        self.volumes.state_mut(volume).recent.add(now, blocks);
-        self.line.recent.add(now, blocks);
-        self.cleaner.looks = self.cleaner.aging.len();
-    }
-
     /// Whether `volume` has to write dirty blocks because there are too many of them. If so, at least one volume has to:
     /// the parts of all together are at most `marks.stop`.
     pub(crate) fn is_pressed(&self, volume: Volume) -> bool {
         let state = self.volumes.state(volume);
         let (dirty, stop) = (state.dirty.len() as u32, self.size.marks.stop);
         !state.writes_waiting.is_empty()
-            || self.cleaner.writing_back && (dirty > stop || dirty > self.written_part(volume, stop))
+            || self.cleaner.writing_back
+                && (dirty > stop || dirty > self.line.written_part(&self.volumes, volume, stop))
     }
 
     /// As [`Engine::check`], for shares.

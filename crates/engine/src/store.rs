@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 use crate::frames::{DIRTY, LOADING, TRANSIT};
 use crate::level::{Batch, Entry, LOOKS, Level, LevelConfig, LevelState, Stored};
 use crate::levels::LEVELS;
-use crate::queue::{Class, Waiting};
+use crate::queue::Class;
 use crate::record::{Carry, Fetch, Reading, Record, Store};
 use crate::request::{Fault, Volume};
 use crate::slots::{Key, NONE};
@@ -346,33 +346,9 @@ impl Engine {
             }
             let state = &mut self.levels.all[at];
             for batch in std::mem::take(&mut state.full).into_iter().chain(state.batch.take()) {
-                self.queue_store(at, batch, false, now);
+                self.levels.queue_store(&mut self.ports, self.shift, at, batch, false, now);
             }
         }
-    }
-
-    /// Queues a store; with `carried`, the frames belong to it.
-    pub(crate) fn queue_store(&mut self, level: usize, batch: Batch, carried: bool, now: u64) {
-        let Batch { place, blocks, frames, held } = batch;
-        let count = blocks.len();
-        let store = Store { level, place, blocks, frames, held: Some(held), carried };
-        self.queue_level(level, Class::Write, place, count, Record::Store(store), now);
-    }
-
-    pub(crate) fn queue_level(
-        &mut self,
-        level: usize,
-        class: Class,
-        place: u32,
-        blocks: usize,
-        record: Record,
-        now: u64,
-    ) -> u64 {
-        let config = self.levels.all[level].level.config;
-        let block = (config.offset >> self.shift) + u64::from(place);
-        let id = self.ports.made;
-        let waiting = Waiting { id, block, blocks: blocks as u64, since: now, region: u64::MAX, alone: true };
-        self.ports.add(config.port, class, waiting, record)
     }
 
     /// The next level that is left out for a volume because reads take too long there, or that is used again.
@@ -415,7 +391,16 @@ impl Engine {
                     && self.levels.all[level].level.config.shared
                     && run.iter().all(|&(block, ..)| self.is_above(Key::new(volume, block), level));
                 let fetch = Fetch { level, place, first, frames, opening, sums, leaves };
-                let operation = self.queue_level(level, class, place, run.len(), Record::Fetch(fetch), now);
+                let operation = self.levels.queue(
+                    &mut self.ports,
+                    self.shift,
+                    level,
+                    class,
+                    place,
+                    run.len(),
+                    Record::Fetch(fetch),
+                    now,
+                );
                 for (_, frame, _) in run {
                     self.memory.loads.get_mut(frame).expect("a frame being loaded has a load").operation = operation;
                 }

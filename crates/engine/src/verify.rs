@@ -6,7 +6,6 @@
 //! condemned, and it cannot be read until it is overwritten.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use crate::arena::{Exclusive, Shared};
 use crate::engine::Engine;
@@ -15,6 +14,7 @@ use crate::record::Record;
 use crate::request::{Damage, Damages, Fault, Outcome, Port, Request, Volume};
 use crate::requests::Step;
 use crate::slots::Key;
+use crate::volumes::Volumes;
 
 /// The most reports that wait for the host; further ones are only counted.
 const REPORTS: usize = 256;
@@ -26,6 +26,18 @@ pub(crate) struct Checks {
     pub(crate) unchecked: u32,
     /// Damage that the host does not know yet.
     pub(crate) damages: VecDeque<Damage>,
+}
+
+impl Checks {
+    /// A block was damaged in memory; `lost` if the device has older contents.
+    fn report(&mut self, volumes: &mut Volumes, key: Key, lost: bool) {
+        // It may have been closed while a level stored the block.
+        let Some(state) = volumes.get_mut(key.volume()) else { return };
+        state.counters.damaged += 1;
+        if self.damages.len() < REPORTS {
+            self.damages.push_back(Damage { volume: key.volume(), block: key.index(), lost });
+        }
+    }
 }
 
 impl Engine {
@@ -86,7 +98,7 @@ impl Engine {
         let Some(frame) = frame.filter(|&frame| self.is_damaged(frame)) else { return Ok(()) };
         if !self.memory.frames.has(frame, DIRTY) {
             self.drop_damaged(key);
-            self.report_damage(key, false);
+            self.checks.report(&mut self.volumes, key, false);
             return Ok(());
         }
         if self.volumes.state_mut(key.volume()).dirty.is_writing(key.index()..key.index() + 1) {
@@ -98,15 +110,6 @@ impl Engine {
 
     fn is_damaged(&self, frame: u32) -> bool {
         !Shared::of(&self.memory.arena, &[frame], 0, self.config.block_bytes as usize).damaged().is_empty()
-    }
-
-    fn report_damage(&mut self, key: Key, lost: bool) {
-        // It may have been closed while a level stored the block.
-        let Some(state) = self.volumes.get_mut(key.volume()) else { return };
-        state.counters.damaged += 1;
-        if self.checks.damages.len() < REPORTS {
-            self.checks.damages.push_back(Damage { volume: key.volume(), block: key.index(), lost });
-        }
     }
 
     /// Drops the contents of `key`, which is neither dirty nor waited for.
@@ -121,7 +124,7 @@ impl Engine {
         let (volume, block) = (key.volume(), key.index());
         let (first, waiters) = self.volumes.state_mut(volume).dirty.lose(block);
         self.cleaner.dirty -= 1;
-        self.note_unwanted(volume);
+        self.volumes.note_unwanted(volume);
         let frame = self.memory.current(&self.slots, key).expect("a dirty block is in memory");
         self.memory.frames.clear(frame, DIRTY);
         self.drop_damaged(key);
@@ -129,7 +132,7 @@ impl Engine {
         state.damaged.insert(block);
         state.unlockable = true;
         self.condemn(volume, Fault::DAMAGED);
-        self.report_damage(key, true);
+        self.checks.report(&mut self.volumes, key, true);
         for waiter in waiters {
             let active = self.requests.active(waiter.request);
             active.storing -= 1;
@@ -177,26 +180,12 @@ impl Engine {
                         self.drop_damaged(key);
                     }
                     if self.memory.current(&self.slots, key).is_none() {
-                        self.report_damage(key, false);
+                        self.checks.report(&mut self.volumes, key, false);
                     }
                 }
                 self.complete_store(store, &[], Ok(()));
             }
             _ => unreachable!("nothing else writes frames"),
-        }
-    }
-
-    /// Whether a block of `blocks` is lost, so that its device has older contents.
-    pub(crate) fn has_lost(&self, volume: Volume, blocks: Range<u64>) -> bool {
-        let state = self.volumes.state(volume);
-        !state.damaged.is_empty() && state.damaged.range(blocks).next().is_some()
-    }
-
-    /// `blocks` of `volume` have new contents: none of them is lost any more.
-    pub(crate) fn replace_lost(&mut self, volume: Volume, blocks: Range<u64>) {
-        let damaged = &mut self.volumes.state_mut(volume).damaged;
-        if !damaged.is_empty() {
-            damaged.retain(|block| !blocks.contains(block));
         }
     }
 

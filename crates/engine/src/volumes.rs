@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::level::Entry;
-use crate::request::Volume;
+use crate::request::{Port, Volume};
 use crate::slots::Key;
 use crate::volume::VolumeState;
 
@@ -107,5 +107,52 @@ impl Volumes {
         let parts = state.parts[state.part_of(blocks.start)..].iter().map(|part| &part.blocks);
         let parts = parts.take_while(|part| part.start < blocks.end);
         parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
+    }
+
+    /// Blocks of `volume` need not be written any more. If none is left whose write failed, the volume does not fail, and
+    /// failures that come later do not continue those that were.
+    pub(crate) fn note_unwanted(&mut self, volume: Volume) {
+        let state = self.state_mut(volume);
+        if state.dirty.failed_len() == 0 && state.failures.take().is_some_and(|failures| failures.lasting) {
+            self.failing.retain(|&other| other != volume);
+            self.reports.insert(volume);
+        }
+    }
+
+    /// The device wrote blocks of `volume`; `again` if it failed to do so before.
+    pub(crate) fn note_written(&mut self, volume: Volume, again: bool) {
+        if let Some(failures) = &mut self.state_mut(volume).failures {
+            (failures.none_since, failures.all) = (None, false);
+            if again {
+                failures.retried = true;
+                failures.retry_most = failures.retry_most.saturating_mul(2);
+            }
+        }
+        self.note_unwanted(volume);
+    }
+
+    /// Whether a block of `blocks` is lost, so that its device has older contents.
+    pub(crate) fn has_lost(&self, volume: Volume, blocks: Range<u64>) -> bool {
+        let state = self.state(volume);
+        !state.damaged.is_empty() && state.damaged.range(blocks).next().is_some()
+    }
+
+    /// `blocks` of `volume` have new contents: none of them is lost any more.
+    pub(crate) fn replace_lost(&mut self, volume: Volume, blocks: Range<u64>) {
+        let damaged = &mut self.state_mut(volume).damaged;
+        if !damaged.is_empty() {
+            damaged.retain(|block| !blocks.contains(block));
+        }
+    }
+
+    /// Where `blocks` of `volume`, which are in one region, are: the port, and the bytes on its device, up to the end
+    /// of the volume.
+    pub(crate) fn home(&self, shift: u32, volume: Volume, blocks: Range<u64>) -> (Port, Range<u64>) {
+        let state = self.state(volume);
+        let part = &state.parts[state.part_of(blocks.start)];
+        debug_assert!(blocks.end <= part.blocks.end, "an operation lies in one region");
+        let length = (blocks.end << shift).min(state.bytes) - (blocks.start << shift);
+        let start = (part.place + blocks.start - part.blocks.start) << shift;
+        (part.port, start..start + length)
     }
 }

@@ -216,7 +216,7 @@ impl Engine {
         let volume = request.volume;
         let key = Key::new(volume, block);
         self.levels.invalidate(&self.volumes, key);
-        self.replace_lost(volume, block..block + 1);
+        self.volumes.replace_lost(volume, block..block + 1);
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE);
         let old = match resident {
             Some(slot) => {
@@ -402,7 +402,7 @@ impl Engine {
                     (lock.started, lock.operations) = (true, pieces.len() as u32);
                     for blocks in pieces {
                         let record = Record::Range { volume, request: id, blocks: blocks.clone(), void: false };
-                        self.queue_home(volume, Class::Control, blocks, record, now);
+                        self.ports.queue_home(&mut self.volumes, volume, Class::Control, blocks, record, now);
                     }
                 }
             }

@@ -195,12 +195,12 @@ impl Engine {
             let reasons = Reasons { sweep: sweep.is_some_and(|time| time <= now), retry, version, retry_most };
             let Some(run) = state.dirty.next_run(&reasons, most, &closed, region) else { break Listed::No };
             let blocks = run.block..run.block + run.frames.len() as u64;
-            let (port, bytes) = self.home(volume, blocks.clone());
+            let (port, bytes) = self.volumes.home(self.shift, volume, blocks.clone());
             self.ports.state_mut(port).writes += 1;
             let held = Shared::of(&self.memory.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
             let first = Key::new(volume, run.block);
             let record = Record::Write { first, blocks: run.frames.len() as u64, held: Some(held), void: false };
-            self.queue_home(volume, Class::Write, blocks, record, now);
+            self.ports.queue_home(&mut self.volumes, volume, Class::Write, blocks, record, now);
         };
         self.cleaner.list(&mut self.volumes, volume, listed);
         // It leaves room at its ports, which another volume may use.
