@@ -1,26 +1,24 @@
-"""Fixtures of several test files."""
+"""Functions of several test files."""
 
 from __future__ import annotations
 
-import gc
-import os
 import signal
-import threading
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
 
-import pytest
 
+def interrupt(script: str) -> tuple[str, float]:
+    """Runs a script and presses Ctrl-C 0.3 s after it prints a line. Returns its errors, and the seconds until it ended.
 
-@pytest.fixture
-def interrupted() -> Iterator[None]:
-    """Presses Ctrl-C in 0.3 s.
-
-    Python drops what is raised in a callback of its garbage collector, and hypothesis has such a callback.
+    In a process of its own: libraries of other tests handle signals, too.
     """
-    callbacks = gc.callbacks[:]
-    gc.callbacks.clear()
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    yield
-    timer.join()
-    gc.callbacks.extend(callbacks)
+    command = [sys.executable, "-c", script]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    running.stdout.readline()
+    time.sleep(0.3)
+    start = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=120)
+    return errors, time.monotonic() - start

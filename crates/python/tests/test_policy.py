@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nigh
+from conftest import interrupt
 
 
 class Lru(nigh.Policy):
@@ -282,16 +283,30 @@ def test_curves_and_internals(trace: nigh.Trace) -> None:
         nigh.sim(trace, Changing, "100b", internals=("100b", 20_000))
 
 
-def test_control_c_ends_a_replay(request: pytest.FixtureRequest) -> None:
-    class Endless(Lru):
-        def hit(self, block: int, access: nigh.Access) -> None:
-            for _ in range(1000):
-                super().hit(block, access)
+def test_control_c_ends_a_replay() -> None:
+    script = """
+import nigh
 
-    endless = nigh.generate("zipf:blocks=500", requests=1_000_000)
-    request.getfixturevalue("interrupted")
-    with pytest.raises(KeyboardInterrupt):
-        nigh.sim(endless, Endless, "50%")
+class Endless(nigh.Policy):
+    def __init__(self, capacity):
+        self.order = []
+
+    def hit(self, block, access):
+        for _ in range(1000):
+            self.order[0]
+
+    def insert(self, block, access):
+        self.order.append(block)
+
+    def evict(self, incoming, access):
+        return self.order.pop(0)
+
+endless = nigh.generate("zipf:blocks=500", requests=1_000_000)
+print(endless, flush=True)
+nigh.sim(endless, Endless, "50%")
+"""
+    errors, seconds = interrupt(script)
+    assert errors.rstrip().endswith("KeyboardInterrupt") and seconds < 5, (errors, seconds)
 
 
 def test_progress(trace: nigh.Trace) -> None:
