@@ -17,14 +17,14 @@ const SLOTS_A_STEP: u32 = 4096;
 pub(crate) struct Size {
     pub(crate) capacity: u32,
     /// The target of the capacity.
-    pub(crate) goal: u32,
+    goal: u32,
     /// The limits of dirty blocks for `capacity`.
     pub(crate) marks: Marks,
     /// The next policy, which decides as soon as there is room for its ghosts.
-    pub(crate) next: Option<Successor>,
+    next: Option<Successor>,
     /// The number of ghosts that the policy has room for, and that of its predecessor while there is one.
-    pub(crate) ghosts: u32,
-    pub(crate) ghosts_before: u32,
+    ghosts: u32,
+    ghosts_before: u32,
     /// Whether `step` may have something to do.
     pub(crate) stepping: bool,
 }
@@ -236,7 +236,7 @@ impl Engine {
         self.size.set_slots(&mut self.slots);
         self.memory.frames.set_limit(capacity + self.config.spare + self.config.storing);
         self.size.marks = self.config.marks(capacity);
-        self.cleaner.looks = self.cleaner.aging.len();
+        self.cleaner.look_again();
         self.cleaner.dirty_most = self.size.marks.most.max(self.cleaner.dirty + self.requests.filling);
     }
 }

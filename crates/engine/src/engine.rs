@@ -84,7 +84,7 @@ impl Engine {
             line: Line::default(),
             cleaner: Cleaner::new(marks.most),
             ports: Ports::default(),
-            levels: Levels { unified, ..Levels::default() },
+            levels: Levels::new(unified),
             checks: Checks::default(),
             tenants: Tenants { files, asking: Vec::new() },
             config,
@@ -319,22 +319,7 @@ impl Engine {
     /// that release frames are told to call `poll`.
     pub(crate) fn has_room(&mut self, count: u32) -> bool {
         while !self.memory.has(count) && self.leave_transit() {}
-        self.has_room_besides(count)
-    }
-
-    /// As `has_room`, but the transit buffer keeps its frames.
-    pub(crate) fn has_room_besides(&mut self, count: u32) -> bool {
-        let enough = |engine: &Engine| engine.memory.frames.available() >= engine.memory.reserved + count;
-        if enough(self) || self.memory.reclaimed {
-            return enough(self);
-        }
-        self.memory.reclaim(&mut self.volumes);
-        if !enough(self) {
-            self.memory.arena.want(true);
-            self.memory.reclaim(&mut self.volumes);
-            self.memory.reclaimed = self.line.serving;
-        }
-        enough(self)
+        self.memory.has_room(&mut self.volumes, self.line.serving, count)
     }
 
     #[inline]

@@ -39,10 +39,14 @@ pub(crate) struct Levels {
     pub(crate) openings: u32,
     /// If there are levels: the volume of each opening, and the last opening of each volume.
     pub(crate) volume_of: HashMap<u32, Volume>,
-    pub(crate) opening_of: HashMap<Volume, u32>,
+    opening_of: HashMap<Volume, u32>,
 }
 
 impl Levels {
+    pub(crate) fn new(unified: bool) -> Levels {
+        Levels { unified, ..Levels::default() }
+    }
+
     pub(crate) fn port(&self, level: usize) -> Port {
         self.all[level].level.config.port
     }

@@ -169,4 +169,19 @@ impl Memory {
             volumes.state_mut(volume).counters.prefetch_wasted += 1;
         }
     }
+
+    /// Whether `count` frames can be taken, beyond those that are reserved. If not, threads that release frames are told to call `poll`. While the
+    /// line is `serving`, lingering frames are looked at once.
+    pub(crate) fn has_room(&mut self, volumes: &mut Volumes, serving: bool, count: u32) -> bool {
+        if self.has(count) || self.reclaimed {
+            return self.has(count);
+        }
+        self.reclaim(volumes);
+        if !self.has(count) {
+            self.arena.want(true);
+            self.reclaim(volumes);
+            self.reclaimed = serving;
+        }
+        self.has(count)
+    }
 }

@@ -290,7 +290,7 @@ impl Engine {
         // Half of the spare frames is left for requests, or what other volumes leave of it.
         let request = self.config.request_blocks() + 2;
         let spare = (self.config.spare / 2).saturating_sub(self.outside_of_others(volume)).max(request);
-        self.has_room_besides(spare) || self.make_room(volume, spare)
+        self.memory.has_room(&mut self.volumes, self.line.serving, spare) || self.make_room(volume, spare)
     }
 
     /// Loads the absent blocks of the request's range, up to the limit.

@@ -29,7 +29,7 @@ pub(crate) struct Line {
     /// Whether the line is being served.
     pub(crate) serving: bool,
     /// Blocks that devices wrote.
-    pub(crate) recent: Recent,
+    recent: Recent,
 }
 
 impl Line {
@@ -49,7 +49,7 @@ impl Line {
     ) {
         volumes.state_mut(volume).recent.add(now, blocks);
         self.recent.add(now, blocks);
-        cleaner.looks = cleaner.aging.len();
+        cleaner.look_again();
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Checks {
     /// Reads since the last one that was checked.
     pub(crate) unchecked: u32,
     /// Damage that the host does not know yet.
-    pub(crate) damages: VecDeque<Damage>,
+    damages: VecDeque<Damage>,
 }
 
 impl Checks {

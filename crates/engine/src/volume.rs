@@ -75,11 +75,11 @@ pub(crate) enum Listed {
     /// None: nothing is dirty, or the dirty blocks wait for an operation or a lock that lists the volume when it is
     /// over.
     No,
-    /// `Engine::due`.
+    /// `Cleaner::due`.
     Due,
-    /// `Engine::aging`, until this time.
+    /// `Cleaner::aging`, until this time.
     Aging(u64),
-    /// `Engine::resting`, until this time.
+    /// `Cleaner::resting`, until this time.
     Resting(u64),
     /// `PortState::blocked`.
     Blocked,
@@ -124,13 +124,13 @@ pub(crate) struct VolumeState {
     /// Of these, reads and writes that wait in line for their turn.
     pub(crate) reads_waiting: VecDeque<u32>,
     pub(crate) writes_waiting: VecDeque<u32>,
-    /// Whether `Engine::waiting` has it.
+    /// Whether `Line::waiting` has it.
     pub(crate) in_line: bool,
     /// Blocks being loaded.
     pub(crate) loading: u32,
     /// Of these, blocks that no request waited for.
     pub(crate) prefetching: u32,
-    /// As `Engine::filling` and `Engine::outside`.
+    /// Its parts of `Requests::filling` and `Memory::outside`.
     pub(crate) filling: u32,
     pub(crate) outside: u32,
     /// Blocks that its devices wrote.

@@ -239,7 +239,7 @@ impl Engine {
         self.requests.filling -= 1;
         self.cleaner.dirty += u32::from(!was_dirty);
         self.cleaner.version += 1;
-        self.cleaner.looks = self.cleaner.aging.len();
+        self.cleaner.look_again();
         let version = self.cleaner.version;
         let state = self.volumes.state_mut(volume);
         state.filling -= 1;

@@ -30,16 +30,16 @@ pub(crate) struct Cleaner {
     /// The newest version of any block's contents.
     pub(crate) version: u64,
     /// Volumes with a possible reason to write dirty blocks.
-    pub(crate) due: VecDeque<Volume>,
+    due: VecDeque<Volume>,
     /// Volumes with dirty blocks but no reason to write them yet, by the time at which their age makes them due.
-    pub(crate) aging: BTreeSet<(u64, Volume)>,
+    aging: BTreeSet<(u64, Volume)>,
     /// Volumes whose write-back failed, by the time of the next attempt.
-    pub(crate) resting: BTreeSet<(u64, Volume)>,
+    resting: BTreeSet<(u64, Volume)>,
     /// Whether write-back runs because of the number of dirty blocks.
     pub(crate) writing_back: bool,
     /// The last volume of `aging` that was looked at because of that, and the number of those to be looked at.
-    pub(crate) looked_at: (u64, Volume),
-    pub(crate) looks: usize,
+    looked_at: (u64, Volume),
+    looks: usize,
 }
 
 impl Cleaner {
@@ -92,6 +92,11 @@ impl Cleaner {
             // An entry in the other lists counts only while `listed` agrees.
             Listed::No | Listed::Due | Listed::Blocked => {}
         }
+    }
+
+    /// Something changed that may press volumes that were looked at before.
+    pub(crate) fn look_again(&mut self) {
+        self.looks = self.aging.len();
     }
 }
 
