@@ -29,15 +29,6 @@ impl Engine {
         (bytes > 0).then(|| Exclusive::of(&self.memory.arena, &frames, 0, bytes))
     }
 
-    /// Takes back the frames of `surplus_memory`, and continues requests that waited for frames meanwhile.
-    pub fn return_memory(&mut self, now: u64, frames: Exclusive) {
-        assert!(frames.belongs(&self.memory.arena));
-        let list = frames.frames().to_vec();
-        drop(frames);
-        list.into_iter().for_each(|frame| self.memory.frames.put_idle(frame));
-        self.pump(now);
-    }
-
     /// From now on, committed writes of `volume` reach its device according to `mode`. Blocks that are already dirty
     /// stay dirty until they are written back.
     pub fn set_mode(&mut self, volume: Volume, mode: WriteMode) -> Result<(), Refusal> {

@@ -1,11 +1,9 @@
 //! Closing volumes: dirty blocks are written or dropped, then the volume's blocks are forgotten, a few in each step.
 
-use std::collections::VecDeque;
-
 use nigh_policy::Slot;
 
 use crate::engine::Engine;
-use crate::request::{Fault, Outcome, Refusal, Reply, Volume};
+use crate::request::{Fault, Outcome, Reply, Volume};
 use crate::slots::{Key, NONE};
 use crate::volume::Closing;
 
@@ -15,24 +13,6 @@ const SLOTS_LOOKED_AT: u32 = 4096;
 const BLOCKS_FORGOTTEN: u32 = 512;
 
 impl Engine {
-    /// Begins to close `volume`: new requests are rejected, those in progress complete, dirty blocks are written, and
-    /// the device is flushed. Then [`step`](Engine::step) forgets its blocks, a few at a time. The reply has `token`;
-    /// if it is `Failed`, the volume stays open. With `discard` it never fails: dirty blocks are dropped, unless a
-    /// request waits for their write, and requests that wait for room fail.
-    pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
-        match self.volumes.get_mut(volume) {
-            Some(state) if state.closing.is_none() => {
-                state.closing = Some(Closing { token, discard, forgetting: None });
-                state.pause = 0;
-            }
-            _ => return Err(Refusal::NoVolume),
-        }
-        self.volumes.closing.push(volume);
-        self.cleaner.make_due(&mut self.volumes, volume);
-        self.pump(now);
-        Ok(())
-    }
-
     /// Handles a failure of the device of `volume`: if the volume is being closed, it stays open. Returns whether it
     /// was being closed.
     pub(crate) fn fail_closing(&mut self, volume: Volume, fault: Fault) -> bool {
@@ -65,28 +45,6 @@ impl Engine {
                 self.requests.all[start.id as usize].as_mut().expect("a request in progress").fault =
                     Some(Fault::SHUT_DOWN);
             }
-        }
-    }
-
-    /// Ends requests of `volume` that wait for room with `fault`.
-    pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
-        let failed = std::mem::take(&mut self.volumes.state_mut(volume).reads_waiting);
-        self.fail_waiting(failed, fault, now);
-        self.fail_writes(volume, fault, now);
-    }
-
-    /// Ends writes of `volume` that wait for room with `fault`.
-    pub(crate) fn fail_writes(&mut self, volume: Volume, fault: Fault, now: u64) {
-        let failed = std::mem::take(&mut self.volumes.state_mut(volume).writes_waiting);
-        self.fail_waiting(failed, fault, now);
-    }
-
-    fn fail_waiting(&mut self, failed: VecDeque<u32>, fault: Fault, now: u64) {
-        self.line.queueing -= failed.len() as u32;
-        for id in failed {
-            self.requests.active(id).fault = Some(fault);
-            // An edge of a zeroes may be under way to the device.
-            self.store(id, now);
         }
     }
 

@@ -7,54 +7,14 @@ use smallvec::SmallVec;
 use crate::arena::Exclusive;
 use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING, UNFLUSHED};
-use crate::memory::LoadWaiters;
+use crate::level::Entry;
 use crate::queue::{Class, Waiting};
-use crate::record::{Carry, Fetch, Reading, Record, Store};
-use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
+use crate::record::{Carry, Fetch, Record, Store};
+use crate::request::{Action, Damages, Fault, Op, Operation, Outcome, Port, Volume};
 use crate::requests::Step;
 use crate::slots::Key;
-use crate::volume::{Round, Target};
 
 impl Engine {
-    /// A request now waits for the prefetch `id`. If its operation has already started, nothing changes for the device.
-    pub(crate) fn promote(&mut self, id: u64) {
-        let port = match self.ports.operations.get(&id) {
-            Some(Record::Read { first, .. }) => {
-                self.volumes.home(self.shift, first.volume(), first.index()..first.index() + 1).0
-            }
-            Some(Record::Fetch(fetch)) => self.levels.port(fetch.level),
-            _ => return,
-        };
-        self.ports.state_mut(port).queue.promote(id);
-    }
-
-    fn queue_flush(&mut self, volume: Volume, port: Port, now: u64) {
-        let state = self.volumes.state_mut(volume);
-        state.operations += 1;
-        state.target(port).flushing = true;
-        state.round.as_mut().expect("a flush belongs to a round").operations += 1;
-        let id = self.ports.made;
-        let waiting = Waiting { id, block: 0, blocks: 0, since: now, region: 0, alone: true };
-        self.ports.add(port, Class::Control, waiting, Record::Flush { volume });
-    }
-
-    /// Starts a round of device flushes, at each port where `volume` changed something since the last one.
-    pub(crate) fn flush_devices(&mut self, volume: Volume, now: u64) {
-        let round = self.volumes.state_mut(volume).round.replace(Round::default());
-        assert!(round.is_none(), "one round at a time");
-        self.join_round(volume, now);
-    }
-
-    /// Adds the ports that need a device flush to the round.
-    fn join_round(&mut self, volume: Volume, now: u64) {
-        for at in 0..self.volumes.state_mut(volume).targets.len() {
-            let &Target { port, unsynced, flushing, .. } = &self.volumes.state_mut(volume).targets[at];
-            if unsynced && !flushing {
-                self.queue_flush(volume, port, now);
-            }
-        }
-    }
-
     /// The next operation for a device, if a port has one and its depth allows it.
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
         self.fetch_predicted(now);
@@ -175,61 +135,6 @@ impl Engine {
         Operation { leaves, ages_us, volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }
     }
 
-    /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.
-    /// So the first flush of a round takes the requests that wait, and adds a flush at every port that they need.
-    fn start_flush(&mut self, volume: Volume, port: Port, now: u64) {
-        let state = self.volumes.state_mut(volume);
-        let target = state.target(port);
-        target.unsynced = false;
-        target.unflushed.begin_flush();
-        let round = state.round.as_mut().expect("a flush belongs to a round");
-        if !round.begun {
-            round.begun = true;
-            round.requests = std::mem::take(&mut state.syncs);
-            self.join_round(volume, now);
-        }
-    }
-
-    /// The device has finished `operation`: completely, or with an error, whatever part of it was done.
-    ///
-    /// # Panics
-    /// If the operation came from another engine.
-    pub fn complete(&mut self, now: u64, mut operation: Operation, result: Result<(), Fault>) {
-        if result.is_ok() {
-            operation.seal();
-        }
-        let Operation { id, port, action, sums, damages, .. } = operation;
-        let record = self.ports.operations.remove(&id).expect("an operation of this engine");
-        drop(action);
-        self.ports.state_mut(port).at_device -= 1;
-        if let Some(volume) = record.volume() {
-            self.volumes.state_mut(volume).unlockable = true;
-        }
-        if let Some(level) = record.level() {
-            let since = self.levels.all[level].since(id);
-            self.levels.all[level].at_device.retain(|&(of, _)| of != id);
-            if let (Record::Fetch(fetch), Some(since), Ok(())) = (&record, since, result) {
-                self.levels.note_time(&mut self.volumes, level, fetch.first.volume(), now.saturating_sub(since), now);
-            }
-        }
-        if let (&Record::Read { first, since, .. }, Ok(())) = (&record, result) {
-            self.levels.note_home_time(&mut self.volumes, first.volume(), now.saturating_sub(since), now);
-        }
-        match record {
-            record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
-            Record::Fetch(fetch) => {
-                self.volumes.state_mut(fetch.first.volume()).operations -= 1;
-                self.complete_fetch(fetch, &sums, result, now);
-            }
-            Record::Store(store) => self.complete_store(store, &sums, result),
-            Record::Carry(carry) => self.complete_carry(carry, &sums, result, now),
-            Record::Late { level, frames } => self.complete_late(level, &frames, result),
-            record => self.complete_home(port, record, result, now),
-        }
-        self.ports.make_ready(port);
-        self.pump(now);
-    }
-
     /// Completes the first `blocks` blocks of a long read that succeeded, so that a host can let others have the engine before it
     /// completes the next ones. Returns false without having done anything if no more than these are left, or if the operation is
     /// no such read: [`complete`](Engine::complete) does what is left.
@@ -253,7 +158,7 @@ impl Engine {
         true
     }
 
-    fn complete_home(&mut self, port: Port, record: Record, result: Result<(), Fault>, now: u64) {
+    pub(crate) fn complete_home(&mut self, port: Port, record: Record, result: Result<(), Fault>, now: u64) {
         let volume = record.volume().expect("a volume's");
         let state = self.volumes.state_mut(volume);
         state.operations -= 1;
@@ -338,32 +243,6 @@ impl Engine {
         self.cleaner.make_due(&mut self.volumes, volume);
         self.sync(volume, now);
         self.flush_if_due(volume, now);
-    }
-
-    /// The load of `frame` is over. Returns the requests that wait for it, unless the block was overwritten or dropped
-    /// meanwhile.
-    pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool, now: u64) -> Option<LoadWaiters> {
-        let waiters = self.take_load(key, frame, failed, now);
-        if self.memory.current(&self.slots, key) == Some(frame) {
-            return Some(waiters);
-        }
-        assert!(waiters.is_empty());
-        self.memory.retire(frame);
-        None
-    }
-
-    /// As `end_load`, whatever became of the block. What becomes of `frame` is up to the caller.
-    pub(crate) fn take_load(&mut self, key: Key, frame: u32, failed: bool, now: u64) -> LoadWaiters {
-        let load = self.memory.loads.remove(&frame).expect("a frame being loaded has a load");
-        let ahead = u32::from(load.reading != Reading::Demand);
-        self.requests.prefetching -= ahead;
-        let state = self.volumes.state_mut(key.volume());
-        state.loading -= 1;
-        state.prefetching -= ahead;
-        if let Reading::Predicted(tenant) = load.reading {
-            self.predicted_loaded(tenant, key.volume(), failed, now);
-        }
-        load.waiters
     }
 
     pub(crate) fn complete_load(&mut self, key: Key, frame: u32, now: u64) {
@@ -504,6 +383,80 @@ impl Engine {
         self.drained(volume, now);
         if self.volumes.state_mut(volume).target(port).unflushed.since() >= self.config.write_back.unflushed {
             self.flush_if_due(volume, now);
+        }
+    }
+
+    /// The level's device has finished `fetch`. Blocks that differ from what was stored are loaded from below.
+    pub(crate) fn complete_fetch(&mut self, fetch: Fetch, sums: &[u64], result: Result<(), Fault>, now: u64) {
+        let Fetch { level, place, first, frames, opening, sums: expected, leaves } = fetch;
+        let volume = first.volume();
+        self.note_level_result(level, result);
+        // What the level cannot return now, it may return later.
+        let of = &mut self.levels.all[level].level;
+        let stays = of.is_away(result) && !leaves;
+        let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
+        let mut bad: Vec<(u64, u32)> = Vec::new();
+        let mut hits = 0;
+        for (at, &frame) in frames.iter().enumerate() {
+            if is_good(at) {
+                hits += 1;
+                if leaves {
+                    of.drop_entry(place + at as u32, Entry::new(opening, first.index() + at as u64));
+                }
+            } else {
+                let block = first.index() + at as u64;
+                if !stays {
+                    of.drop_entry(place + at as u32, Entry::new(opening, block));
+                }
+                of.counters.mismatches += u64::from(result.is_ok());
+                bad.push((block, frame));
+            }
+        }
+        of.counters.hits += hits;
+        let counters = &mut self.volumes.state_mut(volume).counters;
+        *[&mut counters.level_1_hits, &mut counters.level_2_hits][level] += hits;
+        for (at, &frame) in frames.iter().enumerate() {
+            if is_good(at) {
+                self.complete_load(Key::new(volume, first.index() + at as u64), frame, now);
+            }
+        }
+        self.load_below(volume, bad, level, now);
+    }
+
+    /// An operation that would have written damaged frames was not passed to its device.
+    pub(crate) fn complete_damaged(&mut self, port: Port, record: Record, damages: &Damages, now: u64) {
+        match record {
+            Record::Write { first, .. } => {
+                let volume = first.volume();
+                self.volumes.state_mut(volume).operations -= 1;
+                self.ports.state_mut(port).writes -= 1;
+                for block in (first.index()..).take(damages.frames.len()) {
+                    self.volumes.state_mut(volume).dirty.put_back(block);
+                }
+                for &at in &damages.at {
+                    let key = Key::new(volume, first.index() + at as u64);
+                    // There may be newer contents in another frame.
+                    if self.memory.current(&self.slots, key) == Some(damages.frames[at]) {
+                        self.lose(key, now);
+                    }
+                }
+                self.cleaner.make_due(&mut self.volumes, volume);
+                self.drained(volume, now);
+                self.unblock(port);
+            }
+            Record::Store(store) => {
+                let damaged: Vec<_> = damages.at.iter().map(|&at| (store.blocks[at].0, store.frames[at])).collect();
+                for (key, frame) in damaged {
+                    if self.memory.current(&self.slots, key) == Some(frame) && !self.memory.frames.has(frame, DIRTY) {
+                        self.drop_damaged(key);
+                    }
+                    if self.memory.current(&self.slots, key).is_none() {
+                        self.checks.report(&mut self.volumes, key, false);
+                    }
+                }
+                self.complete_store(store, &[], Ok(()));
+            }
+            _ => unreachable!("nothing else writes frames"),
         }
     }
 }

@@ -8,35 +8,6 @@ use crate::requests::{Active, Step};
 use crate::slots::Key;
 
 impl Engine {
-    /// A flush of the device at `port` failed with `fault`, for this engine or for another one: the device may have lost
-    /// what was written since its last good flush, and a later flush does not cover that. [`Engine::complete`] calls it
-    /// for its own flushes. Nothing happens with [`PortConfig::replays`](crate::PortConfig::replays), or if the port is not
-    /// open here.
-    ///
-    /// These blocks become dirty again. If one of them is no longer in memory, the volume is lost, as after
-    /// [`Engine::condemn`].
-    pub fn distrust(&mut self, now: u64, port: Port, fault: Fault) {
-        if self.ports.get(port).is_none() {
-            return;
-        }
-        self.fail_flush(port, fault, now);
-        self.pump(now);
-    }
-
-    /// The fault by which `volume` lost data: since then, no flush and no write with FUA succeeds.
-    pub fn lost(&self, volume: Volume) -> Option<Fault> {
-        self.volumes.get(volume)?.lost
-    }
-
-    /// Data of `volume` is lost, in this engine or in another one that has a part of it: until the volume is closed, with
-    /// `discard`, its flushes, its writes with FUA and its closing without `discard` do their work and then fail with
-    /// `fault`.
-    pub fn condemn(&mut self, volume: Volume, fault: Fault) {
-        if let Some(state) = self.volumes.get_mut(volume) {
-            state.lost = state.lost.or(Some(fault));
-        }
-    }
-
     /// Flushes the devices of `volume` if enough was written there since the last flush: what a failed flush entails, and
     /// what has to be remembered for it, is limited.
     pub(crate) fn flush_if_due(&mut self, volume: Volume, now: u64) {

@@ -1,30 +1,34 @@
 //! The engine: its state, how requests enter it, and how they continue after a wait.
 
-use std::ops::Range;
+use nigh_policy::{Setup, Slot};
 
-use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
-use smallvec::SmallVec;
-
-use crate::arena::{Arena, Shared};
+use crate::arena::{Arena, Exclusive, Shared};
 use crate::change::Size;
 use crate::choice;
 use crate::config::Config;
 use crate::decider::Decider;
 use crate::error::ConfigError;
 use crate::files::Files;
-use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, UNFLUSHED};
+use crate::frames::{DIRTY, Frames, LOADING};
+use crate::level::LevelState;
 use crate::levels::Levels;
+use crate::line::Line;
 use crate::memory::Memory;
 use crate::port::{PortConfig, Ports};
-use crate::request::{Op, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume, WriteMode};
-use crate::requests::{Active, Requests, Step};
-use crate::shares::Line;
+use crate::record::Record;
+use crate::request::{
+    Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume, WriteMode,
+};
+use crate::requests::{Requests, Start};
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Tenants;
 use crate::verify::Checks;
-use crate::volume::{Part, VolumeState, overlap};
+use crate::volume::{Closing, Part, VolumeState};
 use crate::volumes::Volumes;
 use crate::write_back::Cleaner;
+
+/// The most slots that one call looks at to keep blocks for the next start.
+const SLOTS_LOOKED_AT: u32 = 4096;
 
 /// Where a block that was referenced is kept.
 #[derive(Clone, Copy, Debug)]
@@ -179,28 +183,6 @@ impl Engine {
         Some(data)
     }
 
-    pub(crate) fn has_levels_or_tenants(&self) -> bool {
-        self.levels.unified || !self.levels.all.is_empty() || self.hears_tenants()
-    }
-
-    /// Whether `request` could be executed if nothing else were in progress.
-    #[inline]
-    pub(crate) fn check_request(&self, request: &Request) -> Result<(), Refusal> {
-        let state = self.volumes.get(request.volume);
-        let Some(state) = state.filter(|state| state.closing.is_none()) else { return Err(Refusal::NoVolume) };
-        if request.op == Op::Flush {
-            return Ok(());
-        }
-        let is_inside = request.offset < state.bytes && request.length <= state.bytes - request.offset;
-        if request.length == 0 || !is_inside {
-            return Err(Refusal::OutOfRange);
-        }
-        if matches!(request.op, Op::Read | Op::Write) && request.length > u64::from(self.config.limits.request_bytes) {
-            return Err(Refusal::TooLong);
-        }
-        Ok(())
-    }
-
     fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
         let before = self.requests.replies.len();
         self.requests.missed = false;
@@ -250,252 +232,179 @@ impl Engine {
         self.pump(now);
     }
 
-    fn enter(&mut self, request: Request) -> Result<u32, Refusal> {
-        if !self.may_enter(request.volume, request.op) {
-            return Err(Refusal::Busy);
+    /// Begins to close `volume`: new requests are rejected, those in progress complete, dirty blocks are written, and
+    /// the device is flushed. Then [`step`](Engine::step) forgets its blocks, a few at a time. The reply has `token`;
+    /// if it is `Failed`, the volume stays open. With `discard` it never fails: dirty blocks are dropped, unless a
+    /// request waits for their write, and requests that wait for room fail.
+    pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
+        match self.volumes.get_mut(volume) {
+            Some(state) if state.closing.is_none() => {
+                state.closing = Some(Closing { token, discard, forgetting: None });
+                state.pause = 0;
+            }
+            _ => return Err(Refusal::NoVolume),
         }
-        let active = Active {
-            // A flush has no range, whatever its fields contain.
-            part: request.offset..request.offset.saturating_add(request.length),
-            request,
-            step: Step::Queued,
-            edges: SmallVec::new(),
-            frames: Vec::new(),
-            held: None,
-            loading: 0,
-            storing: 0,
-            fault: None,
-        };
-        let id = self.requests.add(active);
-        let state = self.volumes.state_mut(request.volume);
-        state.requests += 1;
-        state.ranges += u32::from(request.op.is_range());
-        Ok(id)
+        self.volumes.closing.push(volume);
+        self.cleaner.make_due(&mut self.volumes, volume);
+        self.pump(now);
+        Ok(())
     }
 
-    /// The request is over.
-    pub(crate) fn finish(&mut self, id: u32, outcome: Outcome) {
-        let Request { token, tenant, .. } = self.leave(id).request;
-        self.demand_loaded(tenant);
-        self.requests.replies.push_back(Reply { token, outcome });
+    /// A flush of the device at `port` failed with `fault`, for this engine or for another one: the device may have lost
+    /// what was written since its last good flush, and a later flush does not cover that. [`Engine::complete`] calls it
+    /// for its own flushes. Nothing happens with [`PortConfig::replays`](crate::PortConfig::replays), or if the port is not
+    /// open here.
+    ///
+    /// These blocks become dirty again. If one of them is no longer in memory, the volume is lost, as after
+    /// [`Engine::condemn`].
+    pub fn distrust(&mut self, now: u64, port: Port, fault: Fault) {
+        if self.ports.get(port).is_none() {
+            return;
+        }
+        self.fail_flush(port, fault, now);
+        self.pump(now);
     }
 
-    pub(crate) fn leave(&mut self, id: u32) -> Active {
-        let active = self.requests.remove(id);
-        let state = self.volumes.state_mut(active.request.volume);
-        state.requests -= 1;
-        state.ranges -= u32::from(active.request.op.is_range());
-        state.unlockable = true;
-        active
+    /// The frames of a write are filled.
+    ///
+    /// # Panics
+    /// If `fill` came from another engine.
+    pub fn commit(&mut self, now: u64, mut fill: Fill) {
+        fill.seal();
+        let id = self.take_back(fill);
+        self.filled(id, now);
+        self.pump(now);
     }
 
-    /// The blocks that `bytes` touches.
-    pub(crate) fn blocks(&self, bytes: &Range<u64>) -> Range<u64> {
-        bytes.start >> self.shift..((bytes.end - 1) >> self.shift) + 1
+    /// The frames of a write will not be filled: the request is over, without a reply.
+    ///
+    /// # Panics
+    /// If `fill` came from another engine.
+    pub fn abort(&mut self, now: u64, fill: Fill) {
+        let id = self.take_back(fill);
+        let active = self.leave(id);
+        self.requests.filling -= active.frames.len() as u32;
+        self.volumes.state_mut(active.request.volume).filling -= active.frames.len() as u32;
+        self.memory.reserved -= self.edges(active.request.volume, &active.part);
+        for frame in active.frames {
+            self.memory.frames.put(frame);
+        }
+        self.pump(now);
     }
 
-    /// Continues every request that may no longer have to wait.
-    pub(crate) fn pump(&mut self, now: u64) {
-        self.drop_discarded(now);
-        self.start_ranges(now);
-        self.serve_line(now);
-        self.go_on_closing(now);
-    }
-
-    /// Whether a request in progress other than `id` uses any of `blocks` of `volume`.
-    pub(crate) fn is_in_use(&self, volume: Volume, blocks: &Range<u64>, id: u32) -> bool {
-        (0..).zip(&self.requests.all).any(|(other, active)| {
-            active.as_ref().is_some_and(|active| {
-                let Request { offset, length, .. } = active.request;
-                other != id
-                    && active.request.volume == volume
-                    && (matches!(active.step, Step::Reading | Step::Merging) || active.storing > 0)
-                    && overlap(&self.blocks(&(offset..offset + length)), blocks)
-            })
-        })
-    }
-
-    /// Whether `count` frames can be taken, beyond those that are reserved, if the transit buffer gives up its own. If not, threads
-    /// that release frames are told to call `poll`.
-    pub(crate) fn has_room(&mut self, count: u32) -> bool {
-        while !self.memory.has(count) && self.leave_transit() {}
-        self.memory.has_room(&mut self.volumes, self.line.serving, count)
-    }
-
-    #[inline]
-    pub(crate) fn access(&mut self, key: Key, kind: Kind, tenant: Tenant, stream: Stream) -> Access {
-        let tick = self.tick;
-        self.tick += 1;
-        let block = if self.config.tenants.is_none() { key.block() } else { self.name_block(key, kind, tenant) };
-        Access { block, tenant, stream, kind, tick }
-    }
-
-    /// Reports a reference to `key` to the policy, unless it is the first one after a prefetch of `key` that was
-    /// reported. Returns where the block is kept afterwards, its frame if there is one (otherwise the caller must `place` one),
-    /// and whether it was resident.
-    pub(crate) fn reference(
-        &mut self,
-        key: Key,
-        kind: Kind,
-        tenant: Tenant,
-        stream: Stream,
-    ) -> (Place, Option<u32>, bool) {
-        let access = self.access(key, kind, tenant, stream);
-        self.drain_forgotten();
-        let known = self.slots.find(key);
-        if let Some(slot) = known {
+    /// Stores blocks in memory in `level`, for the next start: as many as may be on their way, from slot number `from` on. Returns the
+    /// slot to continue with when some are stored; `None` after the last one, if the level takes none, or if the policy decides for
+    /// levels. To be called when all volumes are closed, after [`Engine::end`].
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn keep(&mut self, now: u64, level: usize, from: u32) -> Option<u32> {
+        let end = self.slots.numbers().min(from.saturating_add(SLOTS_LOOKED_AT));
+        let LevelState { level: of, late, .. } = &self.levels.all[level];
+        if self.levels.unified || of.off || *late || from >= end {
+            return None;
+        }
+        let mut at = from;
+        while at < end && self.levels.has_room_to_store(self.config.storing, level) {
+            let slot = Slot(at);
+            at += 1;
+            let Some(key) = self.slots.known(slot) else { continue };
             let frame = self.slots.frame(slot);
-            if frame != NONE {
-                self.note_late(slot, frame, tenant);
-                if !self.memory.first_use(&mut self.volumes, key.volume(), frame) || self.policy.follows_lists() {
-                    self.policy.hit(slot, &access);
-                    if self.levels.unified {
-                        self.follow_orders();
-                    }
-                }
-                return (Place::Resident(slot), Some(frame), true);
+            let is_clean = frame != NONE && !self.memory.frames.has(frame, DIRTY | LOADING);
+            let is_kept = || self.levels.volume_of.contains_key(&self.volumes.entry(key).opening());
+            if is_clean && is_kept() && self.levels.takes_stores(&self.volumes, level, key.volume()) {
+                self.offer_to(level, key, frame);
             }
         }
-        if self.levels.unified
-            && let Some(&frame) = self.memory.outside.get(&key)
-            && kind != Kind::Prefetch
-            && self.memory.first_use(&mut self.volumes, key.volume(), frame)
-        {
-            return (Place::Passing(key), Some(frame), true);
-        }
-        let slot = known.unwrap_or_else(|| self.slots.add(key));
-        if self.levels.unified || self.slots.resident == self.size.capacity {
-            let victim = self.policy.evict(slot, &access);
-            self.follow_orders();
-            assert_ne!(victim, Some(slot), "the incoming block is not resident and cannot leave");
-            if let Some(victim) = victim {
-                self.depart(victim);
-                self.drain_forgotten();
-            }
-            if !self.policy.stays(slot) {
-                let frame = self.memory.outside.get(&key).copied();
-                if let Some(frame) = frame.filter(|&frame| !self.memory.frames.has(frame, LOADING)) {
-                    self.settle(key);
-                    self.levels.pass(&mut self.memory, key, frame);
-                }
-                return (Place::Passing(key), frame, false);
-            }
-        }
-        self.policy.insert(slot, &access);
-        self.slots.resident += 1;
-        let frame = self.memory.take_outside(&mut self.volumes, key);
-        if let Some(frame) = frame {
-            self.slots.set_frame(slot, frame);
-            if self.levels.unified && !self.memory.frames.has(frame, LOADING) {
-                self.settle(key);
-            }
-        }
-        (Place::Resident(slot), frame, false)
+        self.pump(now);
+        Some(at)
     }
 
-    /// Frees the slots of the blocks that the policy no longer remembers.
-    pub(crate) fn drain_forgotten(&mut self) {
-        self.follow_orders();
-        while let Some(slot) = self.policy.take_forgotten() {
-            if self.levels.unified {
-                self.levels.release_copies(&self.volumes, self.slots.key(slot));
+    /// Takes back the frames of `surplus_memory`, and continues requests that waited for frames meanwhile.
+    pub fn return_memory(&mut self, now: u64, frames: Exclusive) {
+        assert!(frames.belongs(&self.memory.arena));
+        let list = frames.frames().to_vec();
+        drop(frames);
+        list.into_iter().for_each(|frame| self.memory.frames.put_idle(frame));
+        self.pump(now);
+    }
+
+    /// When `next_operation` should be called again even if nothing happens, in µs: for dirty blocks that reach the
+    /// limit of their age or whose write is to be tried again, and for levels that take too long. It is 0 if `step` has
+    /// something to do at once.
+    pub fn next_wakeup(&self) -> Option<u64> {
+        if self.can_step() {
+            return Some(0);
+        }
+        let late = self.levels.all.iter().filter(|state| !state.late).filter_map(LevelState::late_at);
+        self.next_write_back().into_iter().chain(late).min()
+    }
+
+    /// The device has finished `operation`: completely, or with an error, whatever part of it was done.
+    ///
+    /// # Panics
+    /// If the operation came from another engine.
+    pub fn complete(&mut self, now: u64, mut operation: Operation, result: Result<(), Fault>) {
+        if result.is_ok() {
+            operation.seal();
+        }
+        let Operation { id, port, action, sums, damages, .. } = operation;
+        let record = self.ports.operations.remove(&id).expect("an operation of this engine");
+        drop(action);
+        self.ports.state_mut(port).at_device -= 1;
+        if let Some(volume) = record.volume() {
+            self.volumes.state_mut(volume).unlockable = true;
+        }
+        if let Some(level) = record.level() {
+            let since = self.levels.all[level].since(id);
+            self.levels.all[level].at_device.retain(|&(of, _)| of != id);
+            if let (Record::Fetch(fetch), Some(since), Ok(())) = (&record, since, result) {
+                self.levels.note_time(&mut self.volumes, level, fetch.first.volume(), now.saturating_sub(since), now);
             }
-            self.slots.remove(slot);
         }
+        if let (&Record::Read { first, since, .. }, Ok(())) = (&record, result) {
+            self.levels.note_home_time(&mut self.volumes, first.volume(), now.saturating_sub(since), now);
+        }
+        match record {
+            record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
+            Record::Fetch(fetch) => {
+                self.volumes.state_mut(fetch.first.volume()).operations -= 1;
+                self.complete_fetch(fetch, &sums, result, now);
+            }
+            Record::Store(store) => self.complete_store(store, &sums, result),
+            Record::Carry(carry) => self.complete_carry(carry, &sums, result, now),
+            Record::Late { level, frames } => self.complete_late(level, &frames, result),
+            record => self.complete_home(port, record, result, now),
+        }
+        self.ports.make_ready(port);
+        self.pump(now);
     }
 
-    /// The policy evicted `victim`: its frame is free, or stays in use outside of the policy.
-    pub(crate) fn depart(&mut self, victim: Slot) {
-        let (key, frame) = (self.slots.key(victim), self.slots.frame(victim));
-        assert_ne!(frame, NONE, "the victim is resident");
-        self.slots.set_frame(victim, NONE);
-        self.slots.resident -= 1;
-        let unused = self.memory.frames.has(frame, PREFETCHED);
-        self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
-        let dirty = self.memory.frames.has(frame, DIRTY);
-        self.volumes.state_mut(key.volume()).counters.evictions += 1;
-        let has_lower = self.levels.unified || !self.levels.all.is_empty();
-        if !has_lower && !self.memory.frames.has(frame, DIRTY | LOADING) && !self.memory.arena.held(frame) {
-            // Nobody has its contents, or gets them: it is free at once.
-            self.memory.note_unflushed(&mut self.volumes, key, frame);
-            return self.memory.frames.put(frame);
-        }
-        let state = self.volumes.state_mut(key.volume());
-        state.outside += 1;
-        if dirty {
-            state.dirty.hurry(key.index());
-            self.cleaner.make_due(&mut self.volumes, key.volume());
-        }
-        let before = self.memory.outside.insert(key, frame);
-        assert_eq!(before, None, "a block is either resident or outside");
-        if !self.memory.frames.has(frame, DIRTY | LOADING) {
-            match unused {
-                false => self.offer(key, frame),
-                true if self.levels.unified => self.give_up(key),
-                true => {}
+    /// Starts the next `count` blocks of a read that is being started in steps.
+    pub(crate) fn start_more(&mut self, mut start: Start, count: u32, now: u64) {
+        self.memory.reserved -= count;
+        for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
+            // The block may have been loaded, and damaged, since the read was checked.
+            if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
+                self.requests.active(start.id).fault = Some(fault);
             }
         }
-        self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame);
-    }
-
-    /// Takes the resident `slot` out of the policy. Returns its frame, which belongs to no block then.
-    pub(crate) fn forget(&mut self, slot: Slot) -> u32 {
-        self.drain_forgotten();
-        let frame = self.slots.frame(slot);
-        self.policy.remove(slot);
-        if self.levels.unified {
-            self.levels.release_copies(&self.volumes, self.slots.key(slot));
-        }
-        if frame != NONE {
-            self.slots.set_frame(slot, NONE);
-            self.slots.resident -= 1;
-        }
-        self.slots.remove(slot);
-        frame
-    }
-
-    /// Drops the contents of all blocks of `volume` in `blocks`. None of them is being written or waited for.
-    pub(crate) fn drop_blocks(&mut self, volume: Volume, blocks: Range<u64>) {
-        let gone = self.volumes.state_mut(volume).dirty.discard(blocks.clone());
-        self.cleaner.dirty -= gone.len() as u32;
-        self.volumes.note_unwanted(volume);
-        let inside = |key: &Key| key.volume() == volume && blocks.contains(&key.index());
-        let mut keys: Vec<Key> = if blocks.end - blocks.start <= u64::from(self.slots.numbers()) {
-            let parts = self.slots.occupied(volume, blocks.clone());
-            parts.flatten().map(|block| Key::new(volume, block)).collect()
+        self.start_blocks(&mut start, count);
+        if start.left() > 0 {
+            self.requests.starting.push_front(start);
         } else {
-            self.slots.used().into_iter().map(|slot| self.slots.key(slot)).filter(inside).collect()
-        };
-        if self.volumes.state_mut(volume).outside > 0 {
-            keys.extend(self.memory.outside.keys().filter(|key| inside(key)));
+            self.end_start(start, now);
+            // Not all of the frames that were reserved may have been needed.
+            self.pump(now);
         }
-        keys.sort_unstable();
-        keys.dedup();
-        keys.into_iter().for_each(|key| self.drop_block(key));
     }
 
-    /// Drops the contents of the block `key`, which is neither dirty nor being written or waited for.
-    pub(crate) fn drop_block(&mut self, key: Key) {
-        let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
-            Some(slot) => self.forget(slot),
-            None => match self.memory.take_outside(&mut self.volumes, key) {
-                Some(frame) => {
-                    if self.levels.unified {
-                        self.give_up(key);
-                    }
-                    frame
-                }
-                None => return,
-            },
-        };
-        self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
-        if self.memory.frames.has(frame, DIRTY | UNFLUSHED) {
-            self.volumes.state_mut(key.volume()).unflushed(key.index()).forget(key.index());
-        }
-        match self.memory.loads.get(&frame) {
-            // The frame becomes free when the device has finished with it.
-            Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),
-            None => self.memory.retire(frame),
+    /// Starts the next [`Limits::starting`](crate::Limits::starting) blocks of the first read that is being started in steps, if there is
+    /// one.
+    pub fn go_on_starting(&mut self, now: u64) {
+        if let Some(start) = self.requests.starting.pop_front() {
+            let count = start.left().min(self.config.limits.starting);
+            self.start_more(start, count, now);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::volume::{Failures, VolumeState};
 const RETRIES: u32 = 16;
 
 impl Failures {
-    fn new(fault: Fault) -> Failures {
+    pub(crate) fn new(fault: Fault) -> Failures {
         Failures {
             fault,
             lasting: false,
@@ -27,7 +27,7 @@ impl Failures {
 
     /// A write of `blocks` blocks failed; `again` if it was not the first attempt. The fault may be in one of them: the next
     /// attempts are shorter.
-    fn fail(&mut self, blocks: u64, again: bool, next: u64) {
+    pub(crate) fn fail(&mut self, blocks: u64, again: bool, next: u64) {
         if blocks > 1 || again {
             self.retry_most = self.retry_most.min((blocks as usize / 2).max(1));
         }
@@ -102,24 +102,6 @@ impl Engine {
         (!waits && state.dirty.has_failed_since(blocks, time)).then_some(failures.fault)
     }
 
-    /// The device failed to write `blocks` of `volume`; `again` if it failed to do so before.
-    pub(crate) fn note_unwritten(&mut self, volume: Volume, blocks: Range<u64>, again: bool, fault: Fault, now: u64) {
-        let (patience, next) = (self.config.write_back.patience_us, now + self.config.write_back.retry_us);
-        let state = self.volumes.state_mut(volume);
-        let failures = state.failures.get_or_insert_with(|| Failures::new(fault));
-        failures.fault = fault;
-        failures.fail(blocks.end - blocks.start, again, next);
-        failures.all |= now - *failures.none_since.get_or_insert(now) >= patience;
-        let lasts = now.checked_sub(patience).is_some_and(|time| state.dirty.has_failed_since(blocks, time));
-        if lasts && !std::mem::replace(&mut failures.lasting, true) {
-            self.volumes.failing.push(volume);
-            self.volumes.reports.insert(volume);
-        }
-        if let Some(fault) = self.fault_of_room(volume) {
-            self.fail_writes(volume, fault, now);
-        }
-    }
-
     /// Whether requests wait for frames that blocks of failing volumes or operations of late levels may occupy, and the policy has
     /// blocks to give.
     pub(crate) fn is_cramped(&self) -> bool {
@@ -131,18 +113,11 @@ impl Engine {
             && self.slots.resident > self.size.capacity / 2
     }
 
-    /// Evicts some blocks, so that requests need not wait until a failing device writes. The frames of those that are
-    /// clean become free; the cache is smaller until then by at most the dirty blocks.
-    pub(crate) fn give_way(&mut self, most: u32, now: u64) {
-        for _ in 0..most {
-            if !self.is_cramped() {
-                break;
-            }
-            self.drain_forgotten();
-            let victim = self.policy.shed();
-            self.depart(victim);
-            self.drain_forgotten();
-        }
-        self.pump(now);
+    /// Whether blocks that cannot be written take all the room for dirty blocks, and `volume` has more of them than the longest
+    /// request.
+    pub(crate) fn has_many_failed(&self, volume: Volume) -> bool {
+        let failed = |state: &VolumeState| state.dirty.failed_len() as u32;
+        failed(self.volumes.state(volume)) > self.config.request_blocks()
+            && self.volumes.iter().map(|state| failed(state)).sum::<u32>() > self.size.marks.most
     }
 }

@@ -3,7 +3,6 @@
 
 use crate::arena::Shared;
 use crate::engine::{Engine, Place};
-use crate::frames::{DIRTY, LOADING, TRANSIT};
 use crate::level::{Batch, Entry};
 use crate::queue::Class;
 use crate::record::{Carry, Record};
@@ -21,48 +20,6 @@ impl Engine {
                 assert_eq!(before, None, "a block that has a frame needs no other");
             }
         }
-    }
-
-    /// The load or the write of `key`, whose contents are in `frame`, is over.
-    pub(crate) fn arrive(&mut self, key: Key, frame: u32) {
-        if !self.levels.unified {
-            return self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame);
-        }
-        let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) == frame);
-        if let Some(slot) = resident.filter(|_| !self.memory.frames.has(frame, DIRTY | LOADING))
-            && self.policy.let_go(slot)
-        {
-            // It stayed until it was written.
-            self.slots.set_frame(slot, NONE);
-            self.slots.resident -= 1;
-            self.place(Place::Passing(key), frame);
-        }
-        self.settle(key);
-        self.levels.pass(&mut self.memory, key, frame);
-        let most = (self.size.capacity / 64).clamp(TRANSIT_LEAST, TRANSIT_MOST).min(self.config.spare / 2) as usize;
-        while self.levels.transit.len() > most || self.levels.ahead.len() > self.config.limits.prefetching as usize {
-            self.leave_transit_of(self.levels.transit.len() <= most);
-        }
-    }
-
-    /// The block that entered the transit buffer first leaves it, to its level if it belongs to one. Returns whether there was one.
-    pub(crate) fn leave_transit(&mut self) -> bool {
-        self.leave_transit_of(self.levels.transit.is_empty())
-    }
-
-    /// As `leave_transit`, from the buffer for prefetched blocks or the other one.
-    fn leave_transit_of(&mut self, ahead: bool) -> bool {
-        let first = if ahead { &mut self.levels.ahead } else { &mut self.levels.transit }.pop_front();
-        let Some((key, frame)) = first else { return false };
-        if self.memory.outside.get(&key) == Some(&frame) && self.memory.frames.has(frame, TRANSIT) {
-            self.memory.frames.clear(frame, TRANSIT);
-            self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
-            if !self.memory.frames.has(frame, DIRTY | LOADING) {
-                self.offer(key, frame);
-            }
-            self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame);
-        }
-        true
     }
 
     /// Carries out what was decided for blocks in levels.
@@ -85,42 +42,6 @@ impl Engine {
     /// How long ago `key` was referenced.
     pub(crate) fn age_us(&self, key: Key, now: u64) -> u64 {
         self.slots.find(key).map_or(0, |slot| self.policy.age_us(slot, now))
-    }
-
-    /// The places of the shared level number `at` have nothing any more, nor get what is being stored there: they are of another device now, or of one that
-    /// starts empty.
-    ///
-    /// # Panics
-    /// If there is no such level.
-    pub fn empty_places(&mut self, at: usize, places: &[u32]) {
-        for &place in places {
-            self.levels.all[at].level.cancel(place);
-            self.note_left(at, place);
-        }
-        self.drain_forgotten();
-    }
-
-    /// The block at `place` of the level number `at` is not there any more.
-    fn note_left(&mut self, at: usize, place: u32) {
-        let level = &mut self.levels.all[at].level;
-        let Some(entry) = level.settled(place) else { return };
-        level.discard(place);
-        if self.levels.unified {
-            self.note_entry_gone(entry, at);
-        }
-    }
-
-    /// What the host of the shared level number `at` reported: the places from which blocks left, the blocks that fit in before others
-    /// have to leave, and how long ago the block that would leave next was referenced.
-    ///
-    /// # Panics
-    /// If there is no such level.
-    pub fn note_shared(&mut self, now: u64, at: usize, left: &[u32], free: u32, oldest_us: Option<u64>) {
-        left.iter().for_each(|&place| self.note_left(at, place));
-        if self.levels.unified && at + 1 == self.levels.all.len() {
-            self.policy.share(now, free, oldest_us);
-        }
-        self.drain_forgotten();
     }
 
     /// Has the copies of `key` follow its level status. A copy below its level may stay until its place is needed: if the block is
@@ -285,7 +206,3 @@ impl Engine {
         }
     }
 }
-
-/// The transit buffer has room for a sixty-fourth as many blocks as memory, but at least for as many as in the pure scheme.
-const TRANSIT_LEAST: u32 = 64;
-const TRANSIT_MOST: u32 = 512;

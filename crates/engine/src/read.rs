@@ -9,9 +9,9 @@ use crate::arena::Shared;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::frames::{LOADING, PREFETCHED};
-use crate::memory::{Load, LoadWaiters};
+use crate::memory::LoadWaiters;
 use crate::queue::Class;
-use crate::record::{Reading, Record};
+use crate::record::Reading;
 use crate::request::{Outcome, Reached, Request, Volume};
 use crate::requests::{Start, Step};
 use crate::slots::{Key, NONE};
@@ -118,36 +118,8 @@ impl Engine {
         self.requests.starting.len()
     }
 
-    /// Starts the next [`Limits::starting`](crate::Limits::starting) blocks of the first read that is being started in steps, if there is
-    /// one.
-    pub fn go_on_starting(&mut self, now: u64) {
-        if let Some(start) = self.requests.starting.pop_front() {
-            let count = start.left().min(self.config.limits.starting);
-            self.start_more(start, count, now);
-        }
-    }
-
-    /// Starts the next `count` blocks of a read that is being started in steps.
-    pub(crate) fn start_more(&mut self, mut start: Start, count: u32, now: u64) {
-        self.memory.reserved -= count;
-        for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
-            // The block may have been loaded, and damaged, since the read was checked.
-            if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
-                self.requests.active(start.id).fault = Some(fault);
-            }
-        }
-        self.start_blocks(&mut start, count);
-        if start.left() > 0 {
-            self.requests.starting.push_front(start);
-        } else {
-            self.end_start(start, now);
-            // Not all of the frames that were reserved may have been needed.
-            self.pump(now);
-        }
-    }
-
     /// Starts the next `count` blocks. For those that are absent there is room.
-    fn start_blocks(&mut self, start: &mut Start, count: u32) {
+    pub(crate) fn start_blocks(&mut self, start: &mut Start, count: u32) {
         let (request, first) =
             (self.requests.active(start.id).request, self.requests.active(start.id).part.start >> self.shift);
         let blocks = start.left.start..start.left.start + u64::from(count);
@@ -185,7 +157,7 @@ impl Engine {
     }
 
     /// All blocks of the read are started.
-    fn end_start(&mut self, start: Start, now: u64) {
+    pub(crate) fn end_start(&mut self, start: Start, now: u64) {
         self.queue_loads(start.volume, &start.missing, Class::Read, 0, now);
         let active = self.requests.active(start.id);
         active.loading -= 1;
@@ -210,24 +182,6 @@ impl Engine {
         counters
     }
 
-    /// `waiter` waits for the load of `frame`, too.
-    pub(crate) fn join(&mut self, frame: u32, waiter: (u32, u32)) {
-        let load = self.memory.loads.get_mut(&frame).expect("a frame being loaded has a load");
-        load.waiters.push(waiter);
-        // A block of a sorted batch keeps its place there: a request that waits for it continues with the blocks behind
-        // it.
-        if load.reading == Reading::Ahead {
-            let operation = load.operation;
-            self.promote(operation);
-        }
-    }
-
-    /// The contents of `frame` are to be loaded; the operation that loads it is not queued yet.
-    fn begin_load(&mut self, volume: Volume, frame: u32, reading: Reading, waiters: LoadWaiters) {
-        self.memory.loads.insert(frame, Load { operation: 0, waiters, reading });
-        self.volumes.state_mut(volume).loading += 1;
-    }
-
     /// Queues the loads of `missing`, blocks in ascending order with their frames; neighbours make one operation.
     pub(crate) fn load(
         &mut self,
@@ -242,26 +196,6 @@ impl Engine {
         }
         let class = if reading == Reading::Demand { Class::Read } else { Class::Prefetch };
         self.queue_loads(volume, missing, class, 0, now);
-    }
-
-    /// Queues the operations that load `blocks`, which are in ascending order with their frames, from the home device.
-    pub(crate) fn queue_home_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, now: u64) {
-        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        for neighbours in blocks.chunk_by(|one, other| one.0 + 1 == other.0) {
-            for piece in self.volumes.pieces(volume, &(neighbours[0].0..neighbours[0].0 + neighbours.len() as u64)) {
-                let start = (piece.start - neighbours[0].0) as usize;
-                for run in neighbours[start..start + (piece.end - piece.start) as usize].chunks(most) {
-                    let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
-                    let blocks = run[0].0..run[0].0 + run.len() as u64;
-                    let first = Key::new(volume, blocks.start);
-                    let record = Record::Read { first, frames, alone: false, since: 0 };
-                    let operation = self.ports.queue_home(&mut self.volumes, volume, class, blocks, record, now);
-                    for (_, frame) in run {
-                        self.memory.loads.get_mut(frame).expect("just begun").operation = operation;
-                    }
-                }
-            }
-        }
     }
 
     /// Every block of the read is present, or failed.

@@ -2,66 +2,13 @@
 //! something to the others, without knowing whether there are any; so a volume that begins finds its share at once,
 //! whatever the devices of others do.
 
-use std::collections::VecDeque;
-
 use crate::engine::Engine;
-use crate::fair::{self, Recent, fits};
-use crate::request::{Op, Volume};
+use crate::fair::{self, fits};
+use crate::request::Volume;
 use crate::slots::Key;
 use crate::volume::VolumeState;
-use crate::volumes::Volumes;
-use crate::write_back::Cleaner;
-
-/// The most trims and zeroes of a volume in progress. They are compared with each other and with all requests.
-const RANGES: u32 = 64;
-/// The most volumes of the line that one call tries to serve in vain. The next call, or a step, begins with the next one.
-const ATTEMPTS: u32 = 64;
-
-/// Requests that wait in line for frames or for the limit of dirty blocks.
-#[derive(Default)]
-pub(crate) struct Line {
-    /// Volumes with reads or writes that wait in line, the next first.
-    pub(crate) waiting: VecDeque<Volume>,
-    /// Volumes of `waiting`, from its front, that were not tried since something changed.
-    pub(crate) untried: usize,
-    /// The number of these requests.
-    pub(crate) queueing: u32,
-    /// Whether the line is being served.
-    pub(crate) serving: bool,
-    /// Blocks that devices wrote.
-    recent: Recent,
-}
-
-impl Line {
-    /// The part of `most` blocks for `volume`: in proportion to what its devices wrote recently.
-    pub(crate) fn written_part(&self, volumes: &Volumes, volume: Volume, most: u32) -> u32 {
-        volumes.state(volume).recent.part_of(self.recent, most)
-    }
-
-    /// Devices wrote `blocks` blocks of `volume`.
-    pub(crate) fn count_written(
-        &mut self,
-        cleaner: &mut Cleaner,
-        volumes: &mut Volumes,
-        volume: Volume,
-        blocks: u64,
-        now: u64,
-    ) {
-        volumes.state_mut(volume).recent.add(now, blocks);
-        self.recent.add(now, blocks);
-        cleaner.look_again();
-    }
-}
 
 impl Engine {
-    /// Whether another request of `volume` may begin.
-    pub(crate) fn may_enter(&self, volume: Volume, op: Op) -> bool {
-        let state = self.volumes.state(volume);
-        let all = (self.requests.all.len() - self.requests.free.len()) as u32;
-        let fits = state.requests == 0 || fits(state.requests, all, 1, self.config.limits.requests);
-        fits && !(op.is_range() && state.ranges >= RANGES)
-    }
-
     /// Whether `count` blocks of `volume` may be loaded. A volume that loads nothing may load what any request needs.
     pub(crate) fn may_load(&self, volume: Volume, count: u32) -> bool {
         let (mut own, mut all) = (self.volumes.state(volume).loading, self.memory.loads.len() as u32);
@@ -77,90 +24,11 @@ impl Engine {
         fits(self.volumes.state(volume).prefetching, self.requests.prefetching, 1, self.config.limits.prefetching)
     }
 
-    /// The read or write `id` waits in line, behind others of its volume.
-    pub(crate) fn wait_in_line(&mut self, id: u32) {
-        let request = self.requests.active(id).request;
-        let state = self.volumes.state_mut(request.volume);
-        match request.op {
-            Op::Read => state.reads_waiting.push_back(id),
-            _ => state.writes_waiting.push_back(id),
-        }
-        if !std::mem::replace(&mut state.in_line, true) {
-            self.line.waiting.push_back(request.volume);
-        }
-        self.line.queueing += 1;
-        if request.op != Op::Read {
-            // It may wait for dirty blocks of its volume.
-            self.cleaner.make_due(&mut self.volumes, request.volume);
-        }
-    }
-
-    /// Starts requests that wait in line, in turns: one read and one write of each volume.
-    pub(crate) fn serve_line(&mut self, now: u64) {
-        self.line.untried = self.line.waiting.len();
-        self.serve_untried(now);
-    }
-
-    /// Goes on with that where so many attempts failed that the rest was left for a step.
-    pub(crate) fn serve_untried(&mut self, now: u64) {
-        let mut attempts = ATTEMPTS;
-        self.line.serving = true;
-        while self.line.untried > 0 && attempts > 0 {
-            self.line.untried -= 1;
-            let Some(volume) = self.line.waiting.pop_front() else {
-                self.line.untried = 0;
-                break;
-            };
-            if self.volumes.get(volume).is_none() {
-                continue;
-            }
-            let started = [self.serve_read(volume, now), self.serve_write(volume, now)];
-            attempts -= u32::from(started.contains(&Some(false)));
-            let state = self.volumes.state_mut(volume);
-            state.in_line = state.is_waiting();
-            if state.in_line {
-                self.line.waiting.push_back(volume);
-            }
-            if started.contains(&Some(true)) {
-                self.line.untried = self.line.waiting.len();
-            }
-        }
-        (self.line.serving, self.memory.reclaimed) = (false, false);
-        if self.line.waiting.is_empty() {
-            self.memory.arena.want(false);
-        }
-    }
-
-    /// Tries to start the first read of `volume` that waits. Returns whether it did, if there is one that may be able to.
-    fn serve_read(&mut self, volume: Volume, now: u64) -> Option<bool> {
-        let &id = self.volumes.state(volume).reads_waiting.front()?;
-        if !self.may_load(volume, 1) && self.needs_load(id) {
-            return None;
-        }
-        let starts = self.start_read(id, now);
-        if starts {
-            self.volumes.state_mut(volume).reads_waiting.pop_front();
-            self.line.queueing -= 1;
-        }
-        Some(starts)
-    }
-
     /// Whether the read `id` needs a block that is not in memory, nor being loaded.
-    fn needs_load(&self, id: u32) -> bool {
+    pub(crate) fn needs_load(&self, id: u32) -> bool {
         let active = self.requests.all[id as usize].as_ref().expect("a request in progress");
         let volume = active.request.volume;
         self.blocks(&active.part).any(|block| self.memory.current(&self.slots, Key::new(volume, block)).is_none())
-    }
-
-    /// As `serve_read`, for a write.
-    fn serve_write(&mut self, volume: Volume, now: u64) -> Option<bool> {
-        let &id = self.volumes.state(volume).writes_waiting.front()?;
-        let starts = self.start_write(id, now);
-        if starts {
-            self.volumes.state_mut(volume).writes_waiting.pop_front();
-            self.line.queueing -= 1;
-        }
-        Some(starts)
     }
 
     /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. When all volumes together have
@@ -189,14 +57,6 @@ impl Engine {
             self.cleaner.dirty_most = self.cleaner.dirty_most.max(all);
         }
         allowed
-    }
-
-    /// Whether blocks that cannot be written take all the room for dirty blocks, and `volume` has more of them than the longest
-    /// request.
-    pub(crate) fn has_many_failed(&self, volume: Volume) -> bool {
-        let failed = |state: &VolumeState| state.dirty.failed_len() as u32;
-        failed(self.volumes.state(volume)) > self.config.request_blocks()
-            && self.volumes.iter().map(|state| failed(state)).sum::<u32>() > self.size.marks.most
     }
 
     /// The most dirty blocks of all volumes, unless flushes fail.

@@ -3,8 +3,6 @@
 
 use std::ops::Range;
 
-use nigh_policy::Slot;
-
 use crate::arena::Shared;
 use crate::counters::LevelCounters;
 use crate::engine::Engine;
@@ -12,19 +10,13 @@ use crate::error::ConfigError;
 use crate::frames::{DIRTY, LOADING, TRANSIT};
 use crate::level::{Batch, Entry, LOOKS, Level, LevelConfig, LevelState, Stored};
 use crate::levels::LEVELS;
-use crate::queue::Class;
-use crate::record::{Carry, Fetch, Reading, Record, Store};
+use crate::record::{Carry, Record, Store};
 use crate::request::{Fault, Volume};
-use crate::slots::{Key, NONE};
+use crate::slots::Key;
 use crate::worth::LeftOut;
 
 /// The most places of a level that one call looks at while a long range is removed from it.
 const SWEEP: u32 = 1024;
-/// The most slots that one call looks at to keep blocks for the next start.
-const SLOTS_LOOKED_AT: u32 = 4096;
-
-/// A block to be loaded, its frame, and the level and place to load it from, if any.
-type Placed = (u64, u32, Option<(usize, u32)>);
 
 impl Engine {
     /// Adds a level below the existing ones, and returns its number. Must be called before volumes are opened. The
@@ -251,7 +243,7 @@ impl Engine {
     }
 
     /// As `offer`, to one level.
-    fn offer_to(&mut self, at: usize, key: Key, frame: u32) {
+    pub(crate) fn offer_to(&mut self, at: usize, key: Key, frame: u32) {
         let entry = self.volumes.entry(key);
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let has_room = self.levels.has_room_to_store(self.config.storing, at)
@@ -293,34 +285,6 @@ impl Engine {
         }
     }
 
-    /// Stores blocks in memory in `level`, for the next start: as many as may be on their way, from slot number `from` on. Returns the
-    /// slot to continue with when some are stored; `None` after the last one, if the level takes none, or if the policy decides for
-    /// levels. To be called when all volumes are closed, after [`Engine::end`].
-    ///
-    /// # Panics
-    /// If there is no such level.
-    pub fn keep(&mut self, now: u64, level: usize, from: u32) -> Option<u32> {
-        let end = self.slots.numbers().min(from.saturating_add(SLOTS_LOOKED_AT));
-        let LevelState { level: of, late, .. } = &self.levels.all[level];
-        if self.levels.unified || of.off || *late || from >= end {
-            return None;
-        }
-        let mut at = from;
-        while at < end && self.levels.has_room_to_store(self.config.storing, level) {
-            let slot = Slot(at);
-            at += 1;
-            let Some(key) = self.slots.known(slot) else { continue };
-            let frame = self.slots.frame(slot);
-            let is_clean = frame != NONE && !self.memory.frames.has(frame, DIRTY | LOADING);
-            let is_kept = || self.levels.volume_of.contains_key(&self.volumes.entry(key).opening());
-            if is_clean && is_kept() && self.levels.takes_stores(&self.volumes, level, key.volume()) {
-                self.offer_to(level, key, frame);
-            }
-        }
-        self.pump(now);
-        Some(at)
-    }
-
     /// The load or the write of `key`, which a request asked for, is over. If the block left memory meanwhile, it is offered now.
     pub(crate) fn offer_if_outside(&mut self, key: Key, frame: u32) {
         if !self.levels.all.is_empty()
@@ -354,115 +318,6 @@ impl Engine {
     /// The next level that is left out for a volume because reads take too long there, or that is used again.
     pub fn next_left_out(&mut self) -> Option<LeftOut> {
         self.levels.all.iter_mut().find_map(|level| level.left_out.pop_front())
-    }
-
-    /// Queues the operations that load `blocks`, which are in ascending order with their frames: from the levels from
-    /// number `from` on, and from the home device if no level holds them.
-    pub(crate) fn queue_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, from: usize, now: u64) {
-        if from >= self.levels.all.len() {
-            return self.queue_home_loads(volume, blocks, class, now);
-        }
-        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        let levels = self.levels.asked(&mut self.volumes, volume, from, now);
-        let placed = blocks
-            .iter()
-            .map(|&(block, frame)| (block, frame, self.levels.locate(&self.volumes, volume, block, &levels)));
-        let placed: Vec<Placed> = placed.collect();
-        let goes_on = |one: &Placed, next: &Placed| {
-            let expected = one.2.map(|(level, place)| (level, place + 1));
-            one.0 + 1 == next.0 && expected == next.2
-        };
-        for run in placed.chunk_by(goes_on) {
-            for run in run.chunks(most) {
-                let Some((level, place)) = run[0].2 else {
-                    let run: Vec<(u64, u32)> = run.iter().map(|&(block, frame, _)| (block, frame)).collect();
-                    self.queue_home_loads(volume, &run, class, now);
-                    continue;
-                };
-                let of = &mut self.levels.all[level].level;
-                let places = place..place + run.len() as u32;
-                places.clone().for_each(|place| of.note_fetch(place));
-                let sums = places.map(|place| of.sum(place)).collect();
-                let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
-                let first = Key::new(volume, run[0].0);
-                let opening = self.volumes.entry(first).opening();
-                self.volumes.state_mut(volume).operations += 1;
-                let leaves = self.levels.unified
-                    && self.levels.all[level].level.config.shared
-                    && run.iter().all(|&(block, ..)| self.is_above(Key::new(volume, block), level));
-                let fetch = Fetch { level, place, first, frames, opening, sums, leaves };
-                let operation = self.levels.queue(
-                    &mut self.ports,
-                    self.shift,
-                    level,
-                    class,
-                    place,
-                    run.len(),
-                    Record::Fetch(fetch),
-                    now,
-                );
-                for (_, frame, _) in run {
-                    self.memory.loads.get_mut(frame).expect("a frame being loaded has a load").operation = operation;
-                }
-            }
-        }
-    }
-
-    /// The level's device has finished `fetch`. Blocks that differ from what was stored are loaded from below.
-    pub(crate) fn complete_fetch(&mut self, fetch: Fetch, sums: &[u64], result: Result<(), Fault>, now: u64) {
-        let Fetch { level, place, first, frames, opening, sums: expected, leaves } = fetch;
-        let volume = first.volume();
-        self.note_level_result(level, result);
-        // What the level cannot return now, it may return later.
-        let of = &mut self.levels.all[level].level;
-        let stays = of.is_away(result) && !leaves;
-        let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
-        let mut bad: Vec<(u64, u32)> = Vec::new();
-        let mut hits = 0;
-        for (at, &frame) in frames.iter().enumerate() {
-            if is_good(at) {
-                hits += 1;
-                if leaves {
-                    of.drop_entry(place + at as u32, Entry::new(opening, first.index() + at as u64));
-                }
-            } else {
-                let block = first.index() + at as u64;
-                if !stays {
-                    of.drop_entry(place + at as u32, Entry::new(opening, block));
-                }
-                of.counters.mismatches += u64::from(result.is_ok());
-                bad.push((block, frame));
-            }
-        }
-        of.counters.hits += hits;
-        let counters = &mut self.volumes.state_mut(volume).counters;
-        *[&mut counters.level_1_hits, &mut counters.level_2_hits][level] += hits;
-        for (at, &frame) in frames.iter().enumerate() {
-            if is_good(at) {
-                self.complete_load(Key::new(volume, first.index() + at as u64), frame, now);
-            }
-        }
-        self.load_below(volume, bad, level, now);
-    }
-
-    /// Loads those of `blocks` from below that are still wanted: `level` did not return them.
-    pub(crate) fn load_below(&mut self, volume: Volume, mut blocks: Vec<(u64, u32)>, level: usize, now: u64) {
-        blocks.retain(|&(block, frame)| {
-            let key = Key::new(volume, block);
-            let wanted = self.memory.current(&self.slots, key) == Some(frame);
-            if !wanted {
-                self.end_load(key, frame, false, now);
-            }
-            wanted
-        });
-        let class = |engine: &Engine, frame: u32| {
-            let load = &engine.memory.loads[&frame];
-            let waits = load.reading == Reading::Demand || !load.waiters.is_empty();
-            if waits { Class::Read } else { Class::Prefetch }
-        };
-        for run in blocks.chunk_by(|one, other| class(self, one.1) == class(self, other.1)).collect::<Vec<_>>() {
-            self.queue_loads(volume, run, class(self, run[0].1), level + 1, now);
-        }
     }
 
     /// The level's device has finished `store`, whose frames it no longer holds. Without checksums, nothing was stored.

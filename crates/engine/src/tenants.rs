@@ -3,56 +3,21 @@
 
 use std::ops::Range;
 
-use nigh_control::{Chunk, Directive, Index, Refusal, Statistics};
-use nigh_policy::{Block, Kind, Slot, Stream, Tenant};
+use nigh_control::{Chunk, Directive, Refusal, Statistics};
+use nigh_policy::{Kind, Stream, Tenant};
 use smallvec::SmallVec;
 
-use crate::decider::Decider;
 use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::files::{Files, Piece};
 use crate::frames::{LOADING, PREFETCHED};
 use crate::record::Reading;
 use crate::request::Volume;
-use crate::slots::{Key, NONE, Slots};
-use crate::volumes::Volumes;
+use crate::slots::{Key, NONE};
 
 /// The most blocks that are taken from a list in one go although they need no read; the tenant's next read goes on. A long list of them
 /// holds nobody up.
 const UNREAD_MOST: u32 = 64;
-
-/// The engine's view of blocks and files.
-pub(crate) struct Known<'a> {
-    slots: &'a Slots,
-    volumes: &'a Volumes,
-    files: &'a Files,
-    shift: u32,
-}
-
-impl Index for Known<'_> {
-    fn resident(&self, block: Block) -> Option<Slot> {
-        let slot = self.slots.find(self.files.key(block)?)?;
-        (self.slots.frame(slot) != NONE).then_some(slot)
-    }
-
-    fn block(&self, slot: Slot) -> Block {
-        self.files.block(self.slots.key(slot))
-    }
-
-    fn file_bytes(&self, file: u32) -> Option<u64> {
-        if self.files.is_empty() {
-            return self.volumes.get(Volume(file)).map(|state| state.bytes);
-        }
-        self.files.last_piece(file).map(|piece| (piece.offset + piece.blocks) << self.shift)
-    }
-
-    fn device(&self, file: u32) -> u32 {
-        match self.files.is_empty() {
-            true => file,
-            false => self.files.last_piece(file).map_or(0, |piece| piece.volume.0),
-        }
-    }
-}
 
 /// The names and lists of tenants.
 pub(crate) struct Tenants {
@@ -63,12 +28,6 @@ pub(crate) struct Tenants {
 }
 
 impl Engine {
-    /// The decider, and the view of blocks that it needs.
-    pub(crate) fn deciding(&mut self) -> (&mut dyn Decider, Known<'_>) {
-        let known = Known { slots: &self.slots, volumes: &self.volumes, files: &self.tenants.files, shift: self.shift };
-        (&mut *self.policy, known)
-    }
-
     /// Applies the hints of `tenant`, or none of them if there is an error.
     pub fn direct(&mut self, tenant: Tenant, directive: &Directive) -> Result<(), Refusal> {
         let (decider, known) = self.deciding();
@@ -94,24 +53,12 @@ impl Engine {
         done
     }
 
-    /// The decider received a hint of `tenant`.
-    fn told(&mut self, tenant: Tenant) {
-        self.drain_forgotten();
-        self.size.stepping |= self.policy.is_pending();
-        self.ask(tenant);
-    }
-
     /// Whether a file of tenants has this number.
     pub fn has_file(&self, file: u32) -> bool {
         match self.tenants.files.is_empty() {
             true => self.hears_tenants() && self.volumes.get(Volume(file)).is_some(),
             false => self.tenants.files.last_piece(file).is_some(),
         }
-    }
-
-    /// Whether tenants decide, not a policy.
-    pub fn hears_tenants(&self) -> bool {
-        self.config.tenants.is_some()
     }
 
     /// The hints of `tenant` that are in effect.
@@ -158,56 +105,6 @@ impl Engine {
     /// Resident blocks that `tenant` owns; `None` in a cache without tenants.
     pub fn owned(&self, tenant: Tenant) -> Option<u32> {
         self.policy.owned(tenant)
-    }
-
-    /// The file and position, for tenants, of the block that `tenant` is about to reference. Not inlined into hits of
-    /// caches without tenants.
-    #[inline(never)]
-    pub(crate) fn name_block(&mut self, key: Key, kind: Kind, tenant: Tenant) -> Block {
-        if kind != Kind::Prefetch {
-            self.ask(tenant);
-        }
-        self.tenants.files.block(key)
-    }
-
-    /// Whether `tenant` has predicted its reads, so that no guess is needed.
-    pub fn is_predicted(&self, tenant: Tenant) -> bool {
-        self.policy.has_list(tenant)
-    }
-
-    /// `tenant` referenced a block, or a prefetch for it is over: prefetches may be due (rule 4 of 2.1.2).
-    #[inline]
-    pub(crate) fn ask(&mut self, tenant: Tenant) {
-        if self.is_predicted(tenant) && !self.tenants.asking.contains(&tenant) {
-            self.tenants.asking.push(tenant);
-        }
-    }
-
-    /// `tenant` is about to reference the block of `slot`: if that is still being loaded, its prefetch is late.
-    #[inline]
-    pub(crate) fn note_late(&mut self, slot: Slot, frame: u32, tenant: Tenant) {
-        if self.memory.frames.has(frame, LOADING) {
-            self.policy.late(slot, tenant);
-        }
-    }
-
-    /// A block that `tenant` waited for is present, or failed.
-    pub(crate) fn demand_loaded(&mut self, tenant: Tenant) {
-        self.policy.loaded(tenant);
-        self.ask(tenant);
-    }
-
-    /// A prefetch from `volume` that `tenant`'s list requested is over. If it failed, the list is dropped: otherwise it
-    /// would request the same block again and again.
-    pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, volume: Volume, failed: bool, now: u64) {
-        let (decider, known) = self.deciding();
-        decider.prefetched(tenant, volume.0, Some(now).filter(|_| !failed));
-        if failed {
-            let none = Directive::Predict { accesses: Vec::new() };
-            decider.apply(tenant, &none, &known).expect("a tenant with a list may have none");
-            self.told(tenant);
-        }
-        self.ask(tenant);
     }
 
     /// Queues the batches that lists request now, one for each device.

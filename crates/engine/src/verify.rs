@@ -10,8 +10,7 @@ use std::collections::VecDeque;
 use crate::arena::{Exclusive, Shared};
 use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING};
-use crate::record::Record;
-use crate::request::{Damage, Damages, Fault, Outcome, Port, Request, Volume};
+use crate::request::{Damage, Fault, Outcome, Request, Volume};
 use crate::requests::Step;
 use crate::slots::Key;
 use crate::volumes::Volumes;
@@ -30,7 +29,7 @@ pub(crate) struct Checks {
 
 impl Checks {
     /// A block was damaged in memory; `lost` if the device has older contents.
-    fn report(&mut self, volumes: &mut Volumes, key: Key, lost: bool) {
+    pub(crate) fn report(&mut self, volumes: &mut Volumes, key: Key, lost: bool) {
         // It may have been closed while a level stored the block.
         let Some(state) = volumes.get_mut(key.volume()) else { return };
         state.counters.damaged += 1;
@@ -113,14 +112,14 @@ impl Engine {
     }
 
     /// Drops the contents of `key`, which is neither dirty nor waited for.
-    fn drop_damaged(&mut self, key: Key) {
+    pub(crate) fn drop_damaged(&mut self, key: Key) {
         let frame = self.memory.current(&self.slots, key).expect("a block in memory");
         self.memory.note_unflushed(&mut self.volumes, key, frame);
         self.drop_block(key);
     }
 
     /// The newest contents of `key`, which is dirty and not being written, are damaged.
-    fn lose(&mut self, key: Key, now: u64) {
+    pub(crate) fn lose(&mut self, key: Key, now: u64) {
         let (volume, block) = (key.volume(), key.index());
         let (first, waiters) = self.volumes.state_mut(volume).dirty.lose(block);
         self.cleaner.dirty -= 1;
@@ -150,43 +149,6 @@ impl Engine {
         failed.into_iter().for_each(|id| self.finish(id, Outcome::Failed(Fault::DAMAGED)));
         self.cleaner.make_due(&mut self.volumes, volume);
         self.drained(volume, now);
-    }
-
-    /// An operation that would have written damaged frames was not passed to its device.
-    pub(crate) fn complete_damaged(&mut self, port: Port, record: Record, damages: &Damages, now: u64) {
-        match record {
-            Record::Write { first, .. } => {
-                let volume = first.volume();
-                self.volumes.state_mut(volume).operations -= 1;
-                self.ports.state_mut(port).writes -= 1;
-                for block in (first.index()..).take(damages.frames.len()) {
-                    self.volumes.state_mut(volume).dirty.put_back(block);
-                }
-                for &at in &damages.at {
-                    let key = Key::new(volume, first.index() + at as u64);
-                    // There may be newer contents in another frame.
-                    if self.memory.current(&self.slots, key) == Some(damages.frames[at]) {
-                        self.lose(key, now);
-                    }
-                }
-                self.cleaner.make_due(&mut self.volumes, volume);
-                self.drained(volume, now);
-                self.unblock(port);
-            }
-            Record::Store(store) => {
-                let damaged: Vec<_> = damages.at.iter().map(|&at| (store.blocks[at].0, store.frames[at])).collect();
-                for (key, frame) in damaged {
-                    if self.memory.current(&self.slots, key) == Some(frame) && !self.memory.frames.has(frame, DIRTY) {
-                        self.drop_damaged(key);
-                    }
-                    if self.memory.current(&self.slots, key).is_none() {
-                        self.checks.report(&mut self.volumes, key, false);
-                    }
-                }
-                self.complete_store(store, &[], Ok(()));
-            }
-            _ => unreachable!("nothing else writes frames"),
-        }
     }
 
     /// As [`Engine::check`], for lost blocks.

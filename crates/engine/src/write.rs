@@ -54,7 +54,7 @@ impl Engine {
     }
 
     /// The number of blocks of `part` that are partly overwritten.
-    fn edges(&self, volume: Volume, part: &Range<u64>) -> u32 {
+    pub(crate) fn edges(&self, volume: Volume, part: &Range<u64>) -> u32 {
         let blocks = self.blocks(part);
         let partial = |&block: &u64| !self.is_whole(volume, block, part);
         let last = Some(blocks.end - 1).filter(|&last| last > blocks.start);
@@ -94,34 +94,7 @@ impl Engine {
         true
     }
 
-    /// The frames of a write are filled.
-    ///
-    /// # Panics
-    /// If `fill` came from another engine.
-    pub fn commit(&mut self, now: u64, mut fill: Fill) {
-        fill.seal();
-        let id = self.take_back(fill);
-        self.filled(id, now);
-        self.pump(now);
-    }
-
-    /// The frames of a write will not be filled: the request is over, without a reply.
-    ///
-    /// # Panics
-    /// If `fill` came from another engine.
-    pub fn abort(&mut self, now: u64, fill: Fill) {
-        let id = self.take_back(fill);
-        let active = self.leave(id);
-        self.requests.filling -= active.frames.len() as u32;
-        self.volumes.state_mut(active.request.volume).filling -= active.frames.len() as u32;
-        self.memory.reserved -= self.edges(active.request.volume, &active.part);
-        for frame in active.frames {
-            self.memory.frames.put(frame);
-        }
-        self.pump(now);
-    }
-
-    fn take_back(&mut self, fill: Fill) -> u32 {
+    pub(crate) fn take_back(&mut self, fill: Fill) -> u32 {
         assert!(fill.frames.belongs(&self.memory.arena), "a write of another engine");
         let active = self.requests.active(fill.request);
         assert!(active.step == Step::Filling && active.frames == fill.frames.frames());
@@ -310,27 +283,6 @@ impl Engine {
         }
     }
 
-    /// The cache has done its part of the request; the rest is up to the device.
-    pub(crate) fn store(&mut self, id: u32, now: u64) {
-        let active = self.requests.active(id);
-        active.step = Step::Storing;
-        let (volume, fua, storing) = (active.request.volume, active.request.fua, active.storing);
-        self.volumes.state_mut(volume).unlockable = true;
-        if storing > 0 {
-            return;
-        }
-        let active = self.requests.active(id);
-        if let Some(fault) = active.fault {
-            self.finish(id, Outcome::Failed(fault));
-        } else if fua {
-            active.step = Step::Syncing;
-            self.volumes.state_mut(volume).syncs.push(id);
-            self.sync(volume, now);
-        } else {
-            self.finish(id, Outcome::Done);
-        }
-    }
-
     /// Starts a trim or zeroes.
     pub(crate) fn begin_range(&mut self, id: u32, now: u64) {
         let active = self.requests.active(id);
@@ -442,37 +394,5 @@ impl Engine {
         state.flushes.push_back(Flush { request: id, version });
         self.cleaner.make_due(&mut self.volumes, volume);
         self.drained(volume, now);
-    }
-
-    /// Continues the flushes of `volume` whose blocks have been written.
-    pub(crate) fn drained(&mut self, volume: Volume, now: u64) {
-        loop {
-            let state = self.volumes.state_mut(volume);
-            let oldest = state.dirty.oldest().unwrap_or(u64::MAX);
-            let Some(&Flush { request, version }) = state.flushes.front() else { break };
-            if version >= oldest {
-                break;
-            }
-            state.flushes.pop_front();
-            state.syncs.push(request);
-            self.requests.active(request).step = Step::Syncing;
-        }
-        self.sync(volume, now);
-    }
-
-    /// Starts a device flush if a request waits for it and there is something to flush.
-    pub(crate) fn sync(&mut self, volume: Volume, now: u64) {
-        let state = self.volumes.state_mut(volume);
-        if state.round.is_some() || state.syncs.is_empty() {
-            return;
-        }
-        if state.is_unsynced() {
-            self.flush_devices(volume, now);
-        } else {
-            let lost = state.lost;
-            for id in std::mem::take(&mut state.syncs) {
-                self.finish(id, lost.map_or(Outcome::Done, Outcome::Failed));
-            }
-        }
     }
 }

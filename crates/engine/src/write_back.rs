@@ -10,7 +10,6 @@ use std::ops::{Bound, Range};
 use crate::arena::Shared;
 use crate::dirty::Reasons;
 use crate::engine::Engine;
-use crate::level::LevelState;
 use crate::queue::Class;
 use crate::record::Record;
 use crate::request::{Port, Volume};
@@ -101,6 +100,18 @@ impl Cleaner {
 }
 
 impl Engine {
+    /// When dirty blocks are due, in µs.
+    pub(crate) fn next_write_back(&self) -> Option<u64> {
+        let due = self.cleaner.due.iter().filter_map(|volume| {
+            let state = self.volumes.get(*volume)?;
+            self.reasons(state, self.is_pressed(*volume)).1
+        });
+        let looks = self.cleaner.writing_back && self.cleaner.looks > 0;
+        let aging = self.cleaner.aging.first().map(|&(time, _)| if looks { 0 } else { time });
+        let resting = self.cleaner.resting.first().map(|&(time, _)| time);
+        due.chain(aging).chain(resting).min()
+    }
+
     /// From now on, dirty blocks are written whatever their age, beginning with the next call of `next_operation`.
     pub fn hurry(&mut self) {
         self.config.write_back.age_us = 0;
@@ -228,24 +239,6 @@ impl Engine {
                 break;
             }
         }
-    }
-
-    /// When `next_operation` should be called again even if nothing happens, in µs: for dirty blocks that reach the
-    /// limit of their age or whose write is to be tried again, and for levels that take too long. It is 0 if `step` has
-    /// something to do at once.
-    pub fn next_wakeup(&self) -> Option<u64> {
-        if self.can_step() {
-            return Some(0);
-        }
-        let due = self.cleaner.due.iter().filter_map(|volume| {
-            let state = self.volumes.get(*volume)?;
-            self.reasons(state, self.is_pressed(*volume)).1
-        });
-        let looks = self.cleaner.writing_back && self.cleaner.looks > 0;
-        let aging = self.cleaner.aging.first().map(|&(time, _)| if looks { 0 } else { time });
-        let resting = self.cleaner.resting.first().map(|&(time, _)| time);
-        let late = self.levels.all.iter().filter(|state| !state.late).filter_map(LevelState::late_at);
-        due.chain(aging).chain(resting).chain(late).min()
     }
 
     /// As [`Engine::check`], for the lists of volumes and ports.
