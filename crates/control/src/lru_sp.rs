@@ -27,13 +27,15 @@
 mod account;
 mod book;
 mod bounds;
+mod change;
 mod check;
 mod decide;
 mod follow;
 mod step;
+mod sweep;
 
 use nigh_policy::list::{Links, List};
-use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Stream, Tenant};
+use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Tenant};
 
 use crate::config::{Allocation, Config};
 use crate::placeholders::Placeholders;
@@ -209,11 +211,6 @@ impl LruSp {
         self.room.capacity.saturating_sub(self.resident())
     }
 
-    /// A pseudo-reference of `owner`, for the policies of pools.
-    pub(crate) fn moving(&self, block: Block) -> Access {
-        Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: self.tick }
-    }
-
     #[cold]
     #[inline(never)]
     fn hit_slowly(&mut self, slot: Slot, access: &Access) {
@@ -288,6 +285,15 @@ impl LruSp {
         }
         self.adopt(slot, tenant, access, false);
         self.collect();
+    }
+
+    /// The owner number of `tenant`, which is known from now on.
+    #[inline(always)]
+    pub(crate) fn heard(&mut self, tenant: Tenant) -> u16 {
+        match self.owner(tenant) {
+            UNKNOWN => self.admit(tenant.0),
+            owner => owner,
+        }
     }
 }
 

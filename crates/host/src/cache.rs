@@ -1,7 +1,6 @@
 //! The shards, and the work that follows from calling their engines.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -21,11 +20,11 @@ use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
 use crate::readahead::ReadAhead;
-use crate::settings::{AT_ONCE, BLOCK, PAUSE};
-use crate::shard::{Core, Held, Shard};
+use crate::settings::{AT_ONCE, BLOCK};
+use crate::shard::{Core, Shard};
 use crate::sync::{Budget, lock};
 use crate::timer::Timer;
-use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
+use crate::work::{Outlet, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
 /// assembled, and other long replies. It holds the longest read. All users of a front end share it; each may have some of its own besides.
@@ -34,14 +33,6 @@ const HEAP: usize = 40 << 20;
 const BRIEF: u64 = 64 << 10;
 /// The longest wait for an event that may never be signalled.
 const GLANCE: Duration = Duration::from_millis(10);
-
-/// The work to be done after a call of an engine, without its lock.
-struct After {
-    /// Of the threads that wait for room, as many as there may be room for.
-    room: usize,
-    /// When the engine next has something to do, in µs.
-    wakeup: Option<u64>,
-}
 
 /// A request within one extent, or a flush.
 #[derive(Clone, Debug)]
@@ -74,7 +65,7 @@ pub enum Presence {
 
 /// All shards, and the connection to the devices.
 pub struct Cache {
-    shards: Box<[Shard]>,
+    pub(crate) shards: Box<[Shard]>,
     /// The port configuration of each device.
     pub(crate) ports: PortConfig,
     pub(crate) disks: Disks,
@@ -94,7 +85,7 @@ pub struct Cache {
     handle: Handle,
     /// Whether the driver runs.
     driven: AtomicBool,
-    started: Instant,
+    pub(crate) started: Instant,
     pub(crate) timer: Timer,
 }
 
@@ -172,145 +163,6 @@ impl Cache {
     /// Whether disks have tenants.
     pub fn has_tenants(&self) -> bool {
         self.has_tenants
-    }
-
-    /// The number of shards.
-    pub fn shards(&self) -> u32 {
-        self.shards.len() as u32
-    }
-
-    /// The shard of the extent of `offset`.
-    #[inline]
-    pub(crate) fn shard_of(&self, volume: Volume, offset: u64) -> u32 {
-        nigh_engine::shard_of(volume, offset, self.shards.len() as u32)
-    }
-
-    /// µs since the start.
-    fn now(&self) -> u64 {
-        self.started.elapsed().as_micros() as u64
-    }
-
-    /// Collects the work that a call produced.
-    fn collect(&self, core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
-        let Core { engine, waiters, queueing, .. } = core;
-        let before = work.replies.len();
-        while let Some(reply) = engine.next_reply() {
-            let token = reply.token as usize;
-            let waiting = match (&reply.outcome, waiters.get(token)) {
-                // The final reply to the write comes later.
-                (Outcome::Fill(_), Some(waiting)) => waiting.clone(),
-                _ => waiters.remove(token),
-            };
-            work.replies.push((shard, waiting, reply.outcome));
-        }
-        while let Some(operation) = engine.next_operation(now) {
-            let is_encoding =
-                self.contents.is_some() && operation.port == content::PORT && !operation.volumes.is_empty();
-            if is_encoding {
-                // Later, another disk may have the number of one of these.
-                let of = |&volume| self.disks.numbered(volume).map(|disk| disk.domain);
-                let domains = operation.volumes.iter().map(of).collect();
-                work.encodings.push(Encoding { shard, operation, domains });
-            } else {
-                work.operations.push((shard, operation));
-            }
-        }
-        while let Some((volume, failing)) = engine.next_report() {
-            let failed = engine.failed_blocks(volume, RANGES_NAMED).1;
-            work.reports.push(Report { shard, volume, failing, failed });
-        }
-        work.late.extend(std::iter::from_fn(|| engine.next_late()));
-        work.left_out.extend(std::iter::from_fn(|| engine.next_left_out()));
-        while let Some(damage) = engine.next_damage() {
-            work.damages.push(damage);
-        }
-        // The timer also returns memory that was freed after a change.
-        let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };
-        After { room: (work.replies.len() - before).min(*queueing), wakeup }
-    }
-
-    /// Calls `shard`. A panic in `call` poisons it, because the state of its engine is then unknown.
-    pub(crate) fn peek<R>(&self, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
-        let mut held = self.shards[shard as usize].hold(false);
-        let result = self.guarded(&mut held.core, shard, call);
-        held.unlock();
-        result
-    }
-
-    /// As `peek`, with the lock of the shard.
-    fn guarded<R>(&self, core: &mut Core, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
-        if core.poisoned {
-            return Err(Poisoned { shard });
-        }
-        catch_unwind(AssertUnwindSafe(|| call(core))).map_err(|_| {
-            core.poisoned = true;
-            tracing::error!(shard, "an assertion of the cache failed: the shard is out of use");
-            // The next caller replies to its waiters.
-            self.timer.wake();
-            Poisoned { shard }
-        })
-    }
-
-    /// Calls the engine of `shard` and collects the resulting work.
-    pub(crate) fn with<R>(
-        &self,
-        shard: u32,
-        work: &mut Work,
-        call: impl FnOnce(&mut Core, u64) -> R,
-    ) -> Result<R, Poisoned> {
-        self.with_held(self.shards[shard as usize].hold(false), shard, work, call)
-    }
-
-    /// As `with`, with the lock of the shard.
-    fn with_held<R>(
-        &self,
-        held: Held<'_>,
-        shard: u32,
-        work: &mut Work,
-        call: impl FnOnce(&mut Core, u64) -> R,
-    ) -> Result<R, Poisoned> {
-        let (result, mut left) = self.call(held, shard, work, call)?;
-        // Whoever begins to start reads goes on until as many are started, and lets others have the shard between its calls.
-        while left > 0 {
-            let held = self.shards[shard as usize].hold(false);
-            // In a poisoned shard all requests are over.
-            let Ok(((), begun)) = self.call(held, shard, work, |core, now| core.engine.go_on_starting(now)) else {
-                break;
-            };
-            left += begun;
-        }
-        Ok(result)
-    }
-
-    /// As `with_held`, and returns by how many there are more reads that are being started: fewer than none if one was started.
-    fn call<R>(
-        &self,
-        mut held: Held<'_>,
-        shard: u32,
-        work: &mut Work,
-        call: impl FnOnce(&mut Core, u64) -> R,
-    ) -> Result<(R, isize), Poisoned> {
-        let called = self.guarded(&mut held.core, shard, |core| {
-            let now = self.now();
-            let before = core.engine.starting();
-            let result = call(core, now);
-            let begun = core.engine.starting() as isize - before as isize;
-            ((result, begun), self.collect(core, shard, now, work))
-        });
-        held.unlock();
-        let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
-        for _ in 0..room {
-            self.shards[shard as usize].room.notify_one();
-        }
-        wakeup.into_iter().for_each(|at| self.timer.note(at));
-        Ok(result)
-    }
-
-    /// Fails the requests that wait for a poisoned shard, since no reply will come.
-    fn fail_waiters(&self, shard: u32, work: &mut Work) {
-        let waiters = std::mem::take(&mut self.shards[shard as usize].core.lock().waiters);
-        let fail = |(_, waiting)| (shard, waiting, Outcome::Failed(Fault::SHUT_DOWN));
-        work.replies.extend(waiters.into_iter().map(fail));
     }
 
     /// The error of a request that `shard` answered with this outcome.
@@ -673,24 +525,36 @@ impl Cache {
         looked
     }
 
-    /// Runs on its own thread: calls the engines at the times they request, until `over`.
-    pub(crate) fn keep_time(&self, over: impl Fn() -> bool) {
-        self.timer.begin();
-        let mut work = Work::default();
-        while !over() {
-            self.timer.clear();
-            let mut least = Duration::from_millis(1);
-            for shard in 0..self.shards() {
-                // Also ends the waits for a poisoned shard.
-                if self.step(shard, &mut work) {
-                    least = PAUSE;
-                } else {
-                    self.return_surplus(shard, &mut work);
-                }
+    /// The device flush of a shard is complete, and with it those of the shards that joined it. If it failed, no shard
+    /// trusts the device by the time that a later flush begins.
+    pub(crate) fn complete_flush(&self, flush: (u32, Operation), result: Result<(), Fault>, work: &mut Work) {
+        let port = flush.1.port;
+        let device = self.disks.device(port);
+        let mut flushes = vec![flush];
+        flushes.extend(device.take_joined());
+        let shards: Vec<u32> = flushes.iter().map(|(shard, _)| *shard).collect();
+        for (shard, operation) in flushes {
+            // The waiters of a poisoned shard already have their replies.
+            let _ = self.with(shard, work, |core, now| core.engine.complete(now, operation, result));
+        }
+        if let Err(fault) = result {
+            for shard in (0..self.shards()).filter(|shard| !shards.contains(shard)) {
+                // Nothing of a poisoned shard is acknowledged any more.
+                let _ = self.with(shard, work, |core, now| core.engine.distrust(now, port, fault));
             }
-            self.dispatch(&mut work, None);
-            let wait = Duration::from_micros(self.timer.due().saturating_sub(self.now()));
-            std::thread::park_timeout(wait.clamp(least, Duration::from_secs(3600)));
+        }
+        let newly_lost = result.is_err_and(|fault| self.note_lost(&self.disks.of_port(port), fault, work));
+        if !device.synced(result.is_err()) || newly_lost {
+            return;
+        }
+        let disk = self.disks.of_port(port);
+        match result {
+            Ok(()) => tracing::info!(disk = disk.name(), "flushes of its device succeed again"),
+            Err(fault) => tracing::warn!(
+                disk = disk.name(),
+                %fault,
+                "its device failed a flush: what was written since the last good one is written again"
+            ),
         }
     }
 }

@@ -231,27 +231,6 @@ impl Cache {
         Ok(restored)
     }
 
-    /// Stores what is in memory in a level, until `until` at the latest. Returns whether there was time for all of it. The disks are
-    /// closed.
-    fn fill_level(&self, at: usize, until: Option<Instant>) -> bool {
-        let mut work = Work::default();
-        for shard in 0..self.shards() {
-            let mut from = 0;
-            // A poisoned shard stores nothing.
-            while let Ok(Some(next)) = self.with(shard, &mut work, |core, now| core.engine.keep(now, at, from)) {
-                self.dispatch(&mut work, None);
-                if until.is_some_and(|until| Instant::now() >= until) {
-                    return false;
-                }
-                if next == from {
-                    std::thread::sleep(GLANCE);
-                }
-                from = next;
-            }
-        }
-        true
-    }
-
     /// Waits until nothing is on its way to or from a level. Returns false if its device takes too long. The disks are closed.
     fn wait_for_level(&self, at: usize) -> Result<bool, Poisoned> {
         for shard in 0..self.shards() {

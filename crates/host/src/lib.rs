@@ -25,6 +25,7 @@ mod host;
 mod latency;
 mod level;
 mod levels;
+mod locked;
 mod mailbox;
 mod opening;
 mod readahead;

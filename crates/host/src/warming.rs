@@ -29,6 +29,8 @@ const STEP: u64 = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(2);
 /// The pause while disks do not open.
 const LATE: Duration = Duration::from_millis(200);
+/// The interval between looks whether a level can store more.
+const GLANCE: Duration = Duration::from_millis(1);
 /// Slots that are looked at during one lock of a shard.
 const SLOTS_AT_ONCE: u32 = 16384;
 
@@ -94,6 +96,27 @@ impl Cache {
                 (0, Progress::Done)
             }
         }
+    }
+
+    /// Stores what is in memory in a level, until `until` at the latest. Returns whether there was time for all of it. The disks are
+    /// closed.
+    pub(crate) fn fill_level(&self, at: usize, until: Option<Instant>) -> bool {
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            let mut from = 0;
+            // A poisoned shard stores nothing.
+            while let Ok(Some(next)) = self.with(shard, &mut work, |core, now| core.engine.keep(now, at, from)) {
+                self.dispatch(&mut work, None);
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    return false;
+                }
+                if next == from {
+                    std::thread::sleep(GLANCE);
+                }
+                from = next;
+            }
+        }
+        true
     }
 }
 

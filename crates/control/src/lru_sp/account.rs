@@ -1,25 +1,16 @@
 //! Tenants that arrive and leave. The number of a tenant can be reused at once: its blocks stay with its former owner
 //! number until a reference, a decision or a step reaches each of them.
 
-use nigh_policy::{Slot, Tenant};
+use nigh_policy::Slot;
 
 use super::{Known, LruSp, NOBODY, RESIDENT, TENANTS_MOST, UNKNOWN};
 use crate::config::Allocation;
-use crate::tenant::{Share, Statistics};
+use crate::tenant::Share;
 
 impl LruSp {
-    /// The owner number of `tenant`, which is known from now on.
-    #[inline(always)]
-    pub(crate) fn heard(&mut self, tenant: Tenant) -> u16 {
-        match self.owner(tenant) {
-            UNKNOWN => self.admit(tenant.0),
-            owner => owner,
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn admit(&mut self, tenant: u32) -> u16 {
+    pub(super) fn admit(&mut self, tenant: u32) -> u16 {
         assert!(tenant < self.config.limits.tenants.min(TENANTS_MOST), "tenant {tenant} is beyond the limit");
         if self.owners.len() <= tenant as usize {
             self.owners.resize(tenant as usize + 1, UNKNOWN);
@@ -32,7 +23,7 @@ impl LruSp {
         owner
     }
 
-    fn open_share(&mut self, share: Share) -> u16 {
+    pub(super) fn open_share(&mut self, share: Share) -> u16 {
         if self.free.is_empty() && self.shares.len() as u32 == TENANTS_MOST {
             self.evacuate();
         }
@@ -57,57 +48,10 @@ impl LruSp {
         }
     }
 
-    /// Whether the tenant of `owner` has left.
-    pub(super) fn is_gone(&self, owner: u16) -> bool {
-        self.shares.get(owner as usize).is_some_and(|share| share.gone)
-    }
-
     /// `slot`, whose tenant has left, has no owner from now on.
     pub(super) fn abandon(&mut self, slot: Slot) {
         self.disown(slot);
         self.links.own_mut(slot).owner = NOBODY;
-    }
-
-    /// `tenant` has left: its blocks have no owner, and its hints are forgotten. Its number may be reused.
-    pub fn close(&mut self, tenant: Tenant) {
-        let owner = self.owner(tenant);
-        let Some(share) = self.shares.get_mut(owner as usize) else { return };
-        let Statistics { prefetched, used, wasted, .. } = share.statistics;
-        let ahead = prefetched - used - wasted;
-        let outstanding = std::mem::take(&mut share.outstanding);
-        if share.prediction.take().is_some() {
-            share.lists += 1;
-        }
-        (share.floor_said, share.floor, share.ceiling) = (0, 0, u32::MAX);
-        share.statistics = Statistics { prefetched: ahead, ..Statistics::default() };
-        share.gone = true;
-        self.leaving.push(owner);
-        self.tasks.temporary.retain(|temporary| temporary.owner != owner);
-        if self.shares[owner as usize].size == 0 {
-            self.bury(owner);
-        } else {
-            self.want_sweep();
-        }
-        let heir = self.open_share(Share { outstanding, ..Share::default() });
-        self.owners[tenant.0 as usize] = heir;
-        if self.config.allocation == Allocation::Static {
-            self.manage(heir);
-        }
-        self.see_present();
-        self.collect();
-        self.see_bounds();
-    }
-
-    /// `owner`, whose tenant has left, has no blocks any more.
-    pub(super) fn bury(&mut self, owner: u16) {
-        self.leaving.retain(|&leaving| leaving != owner);
-        let share = &mut self.shares[owner as usize];
-        let (kept, levels) = (share.kept, share.levels.take());
-        *share = Share { kept, ..Share::default() };
-        if let (Some(managed), Some(levels)) = (&mut self.managed, levels) {
-            levels.close(&mut managed.pools);
-        }
-        self.free.push(owner);
     }
 
     pub(crate) fn owner_is(&self, slot: Slot, owner: u16) -> bool {

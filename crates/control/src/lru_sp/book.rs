@@ -95,11 +95,6 @@ impl LruSp {
         }
     }
 
-    /// The list of kept blocks of `owner`, which has some.
-    pub(super) fn kept_list(&self, owner: u16) -> usize {
-        self.shares[owner as usize].kept.expect("a kept block is in the list of its owner") as usize
-    }
-
     /// Puts `slot` into the pool of its owner for `file`.
     pub(super) fn enter_pool(&mut self, slot: Slot, owner: u16, file: u32, access: &Access, how: Enter) {
         let (Some(managed), Some(levels)) = (&mut self.managed, &self.shares[owner as usize].levels) else { return };

@@ -1,41 +1,13 @@
 //! The sizes of tenants: floors, ceilings, equal shares, and the size of the cache.
 
-use nigh_policy::{Room, Tenant};
+use nigh_policy::Room;
 
 use super::LruSp;
 use crate::config::Allocation;
-use crate::directive::Refusal;
 use crate::local::Budget;
 use crate::tenant::Share;
 
 impl LruSp {
-    /// The floor and the ceiling of `tenant`; a ceiling of 0 means no limit.
-    pub fn bounds(&self, tenant: Tenant) -> (u32, u32) {
-        let ceiling = |share: &Share| if share.ceiling == u32::MAX { 0 } else { share.ceiling };
-        self.share(tenant).map_or((0, 0), |share| (share.floor_said, ceiling(share)))
-    }
-
-    /// Changes the floor of `tenant`, the least blocks that it keeps, and its ceiling, the most blocks that it may have
-    /// in a full cache; a ceiling of 0 means no limit. Blocks above a new ceiling leave on the misses of any tenant.
-    /// Takes time in proportion to the number of tenants.
-    pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
-        let owner = self.known_tenant(tenant)?;
-        let others: u64 = self.shares.iter().map(|share| u64::from(share.floor_said)).sum();
-        let before = self.shares[owner as usize].floor_said;
-        let floors = others - u64::from(before) + u64::from(floor);
-        if (ceiling > 0 && floor > ceiling) || (floor > before && floors >= u64::from(self.room.capacity)) {
-            return Err(Refusal::BadBounds);
-        }
-        if ceiling > 0 {
-            // A tenant with a ceiling must be able to choose a block of its own.
-            self.manage(owner);
-        }
-        let share = &mut self.shares[owner as usize];
-        (share.floor_said, share.ceiling) = (floor, if ceiling > 0 { ceiling } else { u32::MAX });
-        self.see_bounds();
-        Ok(())
-    }
-
     /// Updates whether any floor, ceiling or static share must be observed, and the effective floors.
     pub(super) fn see_bounds(&mut self) {
         // A cache that is too small for all floors keeps a part of each, and a block for others.
@@ -94,25 +66,15 @@ impl LruSp {
         Budget { ghosts: ghosts.saturating_sub(capacity), capacity }
     }
 
-    /// From now on the host has `room`.
-    pub(super) fn fit(&mut self, room: Room) {
-        if room.slots > self.room.slots {
-            let lists = std::iter::once(&mut self.lru).chain(&mut self.kept_lists);
-            self.links.grow(room.slots, lists);
+    /// `owner`, whose tenant has left, has no blocks any more.
+    pub(crate) fn bury(&mut self, owner: u16) {
+        self.leaving.retain(|&leaving| leaving != owner);
+        let share = &mut self.shares[owner as usize];
+        let (kept, levels) = (share.kept, share.levels.take());
+        *share = Share { kept, ..Share::default() };
+        if let (Some(managed), Some(levels)) = (&mut self.managed, levels) {
+            levels.close(&mut managed.pools);
         }
-        self.room = room;
-        let budget = self.budget();
-        if let Some(managed) = &mut self.managed {
-            managed.places.resize(room.slots as usize, [0; 2]);
-            managed.last.resize(room.slots as usize, 0);
-            managed.pools.resize(room.slots, budget);
-        }
-        let most = room.ghosts.min(room.capacity);
-        while let Some(over) = self.managed.as_mut().and_then(|managed| managed.placeholders.resize(room.slots, most)) {
-            self.delete_placeholder(over);
-            self.forget_unknown(over);
-        }
-        self.see_bounds();
-        self.collect();
+        self.free.push(owner);
     }
 }

@@ -76,30 +76,6 @@ impl LruSp {
         }
     }
 
-    pub(crate) fn want_sweep(&mut self) {
-        self.tasks.sweep.wanted = true;
-        (self.swept, self.plain) = (false, false);
-    }
-
-    /// `slot` is about to leave its place in the LRU list or among kept blocks: the sweep moves past it.
-    #[inline]
-    pub(super) fn sweep_beyond(&mut self, slot: Slot) {
-        if !self.swept && self.tasks.sweep.next == Some(slot) {
-            self.tasks.sweep.next = self.beyond(slot);
-        }
-    }
-
-    /// The block that a sweep visits after `slot`.
-    fn beyond(&self, slot: Slot) -> Option<Slot> {
-        let known = self.links.own(slot);
-        if known.flags & KEPT == 0 {
-            return self.lru.before(&self.links, slot);
-        }
-        let kept = &self.kept_lists[self.kept_list(known.owner)];
-        // Blocks of a tenant that has left move to the end of the LRU list in order: the oldest last.
-        if self.is_gone(known.owner) { kept.after(&self.links, slot) } else { kept.before(&self.links, slot) }
-    }
-
     /// `slot` is about to leave the end of the LRU list, or a list of kept blocks, and the sweep may not reach it any
     /// more.
     pub(super) fn note_unvisited(&mut self, slot: Slot) {
