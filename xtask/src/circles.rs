@@ -1,21 +1,83 @@
-//! Circles among the files of a crate: files that import each other, directly or by way of others.
+//! Circles among the files of a crate: files that import each other, or whose methods of one type call each other, directly or by way of
+//! others.
 //!
-//! An arrow is a path that begins with `crate::` or `super::`, outside of tests. A name that the root of a crate passes on is
-//! the root's, which has no arrows. Nor has a file one to those in its own folder.
+//! * An import is a path that begins with `crate::` or `super::`, outside of tests. A name that the root of a crate passes on is
+//!   the root's, which has no arrows. Nor has a file one to those in its own folder.
+//! * A call is `self.name(`, outside of tests, of a method that another file adds to the same type: that needs no import.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a file imports: of each other file the names.
+/// What a file needs: of each other file the names.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// The circles among `files`, each file's text by its module path in its crate (`lru_sp::follow`, and nothing for the root),
 /// as lines to print.
 pub(crate) fn circles(files: &BTreeMap<String, String>) -> Vec<String> {
     let modules = files.iter().filter(|(module, _)| !module.is_empty());
-    let arrows: BTreeMap<&str, Arrows> =
-        modules.map(|(module, text)| (module.as_str(), arrows(module, text, files))).collect();
+    let imports = modules.map(|(module, text)| (module.as_str(), arrows(module, text, files))).collect();
+    let mut lines = of(&imports, "imports");
+    for methods in methods(files).values() {
+        lines.extend(of(&calls(methods), "calls"));
+    }
+    lines
+}
+
+/// By type, and by module: the methods that it adds to the type, each with its name and text.
+type Methods<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<(&'a str, &'a str)>>>;
+
+fn methods(files: &BTreeMap<String, String>) -> Methods<'_> {
+    let mut methods = Methods::new();
+    for (module, text) in files {
+        let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for part in text.split("\nimpl").skip(1) {
+            let (head, body) = part.split_once("{\n").unwrap_or_default();
+            // A trait's methods are called through the trait.
+            if head.contains(" for ") || head.contains('\n') {
+                continue;
+            }
+            let head = head.trim();
+            let name = head.rsplit_once("> ").map_or(head, |(_, name)| name).split('<').next().unwrap_or_default();
+            let body = body.split("\n}\n").next().unwrap_or_default();
+            let starts = body.match_indices("fn ").map(|(at, _)| at).filter(|&at| {
+                let line = &body[body[..at].rfind('\n').map_or(0, |end| end + 1)..at];
+                line.starts_with("    ") && !line.starts_with("     ") && !line.trim_start().starts_with("//")
+            });
+            let starts: Vec<usize> = starts.collect();
+            for (at, &start) in starts.iter().enumerate() {
+                let text = &body[start..starts.get(at + 1).copied().unwrap_or(body.len())];
+                let end = text[3..].find(|c: char| !c.is_alphanumeric() && c != '_').map_or(text.len(), |end| end + 3);
+                methods.entry(name).or_default().entry(module).or_default().push((&text[3..end], text));
+            }
+        }
+    }
+    methods
+}
+
+/// The calls among the modules that add `methods` to one type.
+fn calls<'a>(methods: &BTreeMap<&'a str, Vec<(&'a str, &'a str)>>) -> BTreeMap<&'a str, Arrows> {
+    let home: BTreeMap<&str, &str> =
+        methods.iter().flat_map(|(module, own)| own.iter().map(|(name, _)| (*name, *module))).collect();
+    let mut arrows = BTreeMap::new();
+    for (module, own) in methods {
+        let arrows: &mut Arrows = arrows.entry(*module).or_default();
+        for (_, text) in own {
+            for part in text.split("self").skip(1) {
+                let Some(called) = part.trim_start().strip_prefix('.') else { continue };
+                let end = called.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(called.len());
+                let (called, rest) = called.split_at(end);
+                if let Some(to) = home.get(called).filter(|to| *to != module && rest.starts_with('(')) {
+                    arrows.entry((*to).to_owned()).or_default().insert(called.to_owned());
+                }
+            }
+        }
+    }
+    arrows
+}
+
+/// The circles of `arrows`, as lines to print.
+fn of(arrows: &BTreeMap<&str, Arrows>, verb: &str) -> Vec<String> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
-        arrows.keys().map(|module| (*module, reach(module, &arrows))).collect();
+        arrows.keys().map(|module| (*module, reach(module, arrows))).collect();
     let mut told = BTreeSet::new();
     let mut lines = Vec::new();
     for (module, others) in &reached {
@@ -28,7 +90,7 @@ pub(crate) fn circles(files: &BTreeMap<String, String>) -> Vec<String> {
         for from in &circle {
             for (to, names) in arrows[from].iter().filter(|(to, _)| circle.contains(&to.as_str())) {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                lines.push(format!("  {from} imports {} of {to}", names.join(", ")));
+                lines.push(format!("  {from} {verb} {} of {to}", names.join(", ")));
             }
         }
     }
@@ -155,6 +217,26 @@ mod tests {
         let lines = found(&circle);
         assert_eq!(lines[0], "a circle of 3 files: a, b, c");
         assert_eq!(lines[1..], ["  a imports Second, other of b", "  b imports new of c", "  c imports First of a"]);
+        assert_eq!(found(&circle[..3]), [""; 0]);
+    }
+
+    #[test]
+    fn methods_of_one_type_that_call_each_other_are_a_circle() {
+        let circle = [
+            ("", "pub struct Engine;"),
+            ("a", "use x;\n\nimpl Engine {\n    pub fn one(&self) {\n        self\n            .two();\n    }\n}\n"),
+            ("b", "use x;\n\nimpl Engine {\n    fn two(&self) {\n        self.three()\n    }\n}\n"),
+            (
+                "c",
+                "use x;\n\nimpl<'a> Engine<'a> {\n    fn three(&self) {\n        self.one();\n        self.two.x()\n    }\n}\n",
+            ),
+            ("d", "use x;\n\nimpl Drop for Engine {\n    fn drop(&self) {\n        self.one()\n    }\n}\n"),
+        ];
+        let lines = found(&circle);
+        assert_eq!(
+            lines,
+            ["a circle of 3 files: a, b, c", "  a calls two of b", "  b calls three of c", "  c calls one of a"]
+        );
         assert_eq!(found(&circle[..3]), [""; 0]);
     }
 

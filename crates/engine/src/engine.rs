@@ -1,14 +1,16 @@
-//! The engine: its state, how requests enter it, and how they continue after a wait.
+//! The engine: its parts, and the way of requests and completions through them.
 
 use nigh_policy::{Setup, Slot};
 
 use crate::arena::{Arena, Exclusive, Shared};
-use crate::change::Size;
+use crate::checks::Checks;
 use crate::choice;
+use crate::cleaner::Cleaner;
 use crate::config::Config;
 use crate::decider::Decider;
 use crate::error::ConfigError;
 use crate::files::Files;
+use crate::files::Tenants;
 use crate::frames::{DIRTY, Frames, LOADING};
 use crate::level::LevelState;
 use crate::levels::Levels;
@@ -20,12 +22,10 @@ use crate::request::{
     Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume, WriteMode,
 };
 use crate::requests::{Requests, Start};
+use crate::size::Size;
 use crate::slots::{Key, NONE, Slots};
-use crate::tenants::Tenants;
-use crate::verify::Checks;
 use crate::volume::{Closing, Part, VolumeState};
 use crate::volumes::Volumes;
-use crate::write_back::Cleaner;
 
 /// The most slots that one call looks at to keep blocks for the next start.
 const SLOTS_LOOKED_AT: u32 = 4096;

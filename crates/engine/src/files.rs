@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use nigh_policy::Block;
+use nigh_policy::{Block, Tenant};
 
 use crate::error::ConfigError;
 use crate::request::Volume;
@@ -126,6 +126,14 @@ impl Files {
         let behind = self.by_file.partition_point(|piece| piece.file <= file);
         behind.checked_sub(1).map(|at| self.by_file[at]).filter(|piece| piece.file == file)
     }
+}
+
+/// The names and lists of tenants.
+pub(crate) struct Tenants {
+    /// The files of tenants.
+    pub(crate) files: Files,
+    /// Tenants with a list whose next prefetches may be due.
+    pub(crate) asking: Vec<Tenant>,
 }
 
 #[cfg(test)]

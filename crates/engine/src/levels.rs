@@ -1,4 +1,6 @@
-//! The levels, and what they have in common.
+//! The levels: where a block is, which of them a volume uses, and operations on their devices.
+//!
+//! Each opening of a volume has a number, by which levels know its blocks: what a closed volume leaves behind is found by no other.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,8 @@
 //! Ports: queues to devices, and which of them has an operation to start.
+//!
+//! 1. An operation gets a number and a record, and waits in the queue of its port (`add`).
+//! 2. A port whose device can take one more is ready, once.
+//! 3. The record stays until the device has finished the operation.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::engine::Engine;
 use crate::error::ConfigError;
-use crate::files::{Files, Piece};
+use crate::files::Piece;
 use crate::frames::{LOADING, PREFETCHED};
 use crate::record::Reading;
 use crate::request::Volume;
@@ -18,14 +18,6 @@ use crate::slots::{Key, NONE};
 /// The most blocks that are taken from a list in one go although they need no read; the tenant's next read goes on. A long list of them
 /// holds nobody up.
 const UNREAD_MOST: u32 = 64;
-
-/// The names and lists of tenants.
-pub(crate) struct Tenants {
-    /// The files of tenants.
-    pub(crate) files: Files,
-    /// Tenants with a list whose next prefetches may be due.
-    pub(crate) asking: Vec<Tenant>,
-}
 
 impl Engine {
     /// Applies the hints of `tenant`, or none of them if there is an error.

@@ -1,4 +1,4 @@
-//! Open volumes, and which of them are being closed or fail.
+//! Volumes: a volume is open, then closed in steps (`closing`), and in between it may fail for a while (`failing`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,5 +1,7 @@
 //! Changes of size or policy of every shard while it is in use, in steps.
 
+use std::time::Duration;
+
 use nigh_engine::{ConfigError, Successor};
 use nigh_policy::Spec;
 
@@ -12,6 +14,27 @@ use crate::work::Work;
 const SURPLUS: usize = 4096;
 
 impl Cache {
+    /// Runs on its own thread: calls the engines at the times they request, until `over`.
+    pub(crate) fn keep_time(&self, over: impl Fn() -> bool) {
+        self.timer.begin();
+        let mut work = Work::default();
+        while !over() {
+            self.timer.clear();
+            let mut least = Duration::from_millis(1);
+            for shard in 0..self.shards() {
+                // Also ends the waits for a poisoned shard.
+                if self.step(shard, &mut work) {
+                    least = PAUSE;
+                } else {
+                    self.return_surplus(shard, &mut work);
+                }
+            }
+            self.dispatch(&mut work, None);
+            let wait = Duration::from_micros(self.timer.due().saturating_sub(self.now()));
+            std::thread::park_timeout(wait.clamp(least, Duration::from_secs(3600)));
+        }
+    }
+
     /// Changes the memory, of which frames and encoded blocks have parts, and as `change` the policy.
     pub(crate) fn change_memory(
         &self,

@@ -3,11 +3,6 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
-use std::time::Duration;
-
-use crate::cache::Cache;
-use crate::settings::PAUSE;
-use crate::work::Work;
 
 /// The thread that waits for the next time at which there is something to do.
 #[derive(Default)]
@@ -47,29 +42,6 @@ impl Timer {
     pub(crate) fn wake(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
-        }
-    }
-}
-
-impl Cache {
-    /// Runs on its own thread: calls the engines at the times they request, until `over`.
-    pub(crate) fn keep_time(&self, over: impl Fn() -> bool) {
-        self.timer.begin();
-        let mut work = Work::default();
-        while !over() {
-            self.timer.clear();
-            let mut least = Duration::from_millis(1);
-            for shard in 0..self.shards() {
-                // Also ends the waits for a poisoned shard.
-                if self.step(shard, &mut work) {
-                    least = PAUSE;
-                } else {
-                    self.return_surplus(shard, &mut work);
-                }
-            }
-            self.dispatch(&mut work, None);
-            let wait = Duration::from_micros(self.timer.due().saturating_sub(self.now()));
-            std::thread::park_timeout(wait.clamp(least, Duration::from_secs(3600)));
         }
     }
 }
