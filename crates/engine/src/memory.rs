@@ -142,7 +142,7 @@ impl Memory {
         }
     }
 
-    /// Not while frames that the last step withdrew are still in use: dirty blocks in them wait to be written.
+    /// Whether the cache can become smaller: not while frames that the last step withdrew are in use, for dirty blocks in them wait to be written.
     pub(crate) fn can_shrink(&self) -> bool {
         !self.frames.is_overdrawn(self.reserved)
     }
