@@ -61,14 +61,14 @@ impl Lending {
         self.pages * MOST.0 / MOST.1
     }
 
-    /// How many blocks can be encoded at a time.
-    pub fn places(&self) -> u64 {
-        self.most() * PLACES_PER_PAGE
+    /// How many blocks can be encoded at a time, in each of `parts` parts of a cache.
+    pub fn places(&self, parts: u32) -> u32 {
+        (self.most() * PLACES_PER_PAGE / u64::from(parts)).clamp(1, u64::from(u32::MAX - 2)) as u32
     }
 
-    /// The pages that remain for frames: at least one.
-    pub fn frames(&self) -> u64 {
-        self.pages.saturating_sub(self.lent).max(1)
+    /// The pages that remain for the frames of each of `parts` parts of a cache: at least one.
+    pub fn frames(&self, parts: u32) -> u32 {
+        (self.pages.saturating_sub(self.lent) / u64::from(parts)).clamp(1, u64::from(u32::MAX)) as u32
     }
 
     /// One of so many blocks that leave the frames is encoded.
@@ -90,6 +90,11 @@ impl Lending {
     /// Encoded blocks begin anew.
     pub fn restart(&mut self) {
         *self = Lending { one_of: self.one_of, ..Lending::new(self.pages) };
+    }
+
+    /// Frames and encoded blocks could not be adapted to what [`Lending::full`] lent: all is as `before` that.
+    pub fn take_back(&mut self, before: Lending) {
+        *self = Lending { pages: self.pages, ..before };
     }
 
     /// A block is stored.
@@ -122,7 +127,7 @@ mod tests {
     #[test]
     fn pages_are_lent_for_as_long_as_they_hold_more_blocks() {
         let mut lending = Lending::new(6400);
-        assert_eq!((lending.lent(), lending.frames(), lending.most()), (100, 6300, 4800));
+        assert_eq!((lending.lent(), lending.frames(1), lending.most()), (100, 6300, 4800));
         assert_eq!(lending.full(124, 100), Room::Evict, "below WORTH");
         assert_eq!(lending.full(300, 80), Room::Evict, "pages are free");
         while lending.lent() < 4800 {
@@ -135,7 +140,7 @@ mod tests {
         (0..9600).for_each(|_| lending.note_store());
         assert_eq!((lending.full(5000, 4800), lending.one_of()), (Room::GiveBack, 16));
         lending.restart();
-        assert_eq!((lending.lent(), lending.frames(), lending.one_of()), (100, 6300, 16));
+        assert_eq!((lending.lent(), lending.frames(1), lending.one_of()), (100, 6300, 16));
         assert_eq!((lending.full(100, 100), lending.full(130, 100), lending.one_of()), (Room::Evict, Room::Lent, 1));
     }
 
@@ -146,13 +151,13 @@ mod tests {
             for _ in 0..200 {
                 let lent = lending.lent();
                 lending.full(2 * lent, lent);
-                assert!(lending.lent() <= lending.most() && lending.frames() >= 1, "{lending:?}");
+                assert!(lending.lent() <= lending.most() && lending.frames(1) >= 1, "{lending:?}");
             }
         }
         let mut lending = Lending::new(6400);
         assert!(!lending.resize(6400) && lending.resize(64));
-        assert_eq!(lending.frames(), 1, "before it begins anew");
+        assert_eq!(lending.frames(1), 1, "before it begins anew");
         lending.restart();
-        assert_eq!((lending.lent(), lending.frames()), (16, 48));
+        assert_eq!((lending.lent(), lending.frames(1)), (16, 48));
     }
 }

@@ -27,6 +27,7 @@ mod scheme;
 mod signature;
 mod sketch;
 mod store;
+mod writer;
 
 pub use area::Area;
 use buckets::mixed;
@@ -43,6 +44,7 @@ pub use sketch::{CANDIDATES, FEATURES, Sketch, Sketches, sketch};
 pub use store::{
     ContentId, Copied, DEPENDENTS_MAX, DOMAINS_MAX, Full, Plan, Rebase, Refused, Settings, Store, StoreCounts,
 };
+pub use writer::{Host, Writer};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 4096;

@@ -4,7 +4,9 @@
 use loom::sync::{Arc, Mutex, RwLock};
 use loom::thread;
 
-use crate::{Area, BLOCK_BYTES, Block, Codec, Codecs, ContentId, Copied, Encoder, Refused, Rules, Settings, Store};
+use crate::{
+    Area, BLOCK_BYTES, Block, Codec, Codecs, ContentId, Copied, Encoder, Refused, Rules, Scheme, Settings, Store,
+};
 
 /// The version of the block at a place, if it can be read.
 type Held = Option<u8>;
@@ -29,9 +31,7 @@ impl Shared {
     /// As a host decodes: it copies with a lock, and decodes without.
     fn read(&self, place: u32) -> Held {
         let mut copied = Copied::new();
-        let area = self.area.read().unwrap();
-        let id = area.id(0, place).filter(|&id| area.store.copy(id, &mut copied))?;
-        drop(area);
+        let id = self.area.read().unwrap().copy(0, place, &mut copied)?;
         let mut found = Box::new([0; BLOCK_BYTES]);
         if copied.decode(&mut Codecs::new(), &mut found) {
             let version = found[100];
@@ -65,7 +65,8 @@ impl Shared {
 fn shared() -> (Arc<Shared>, Encoder) {
     let rules = Rules { alone: Codec::Raw, ..Rules::default() };
     let settings = Settings { pages: 3, contents: 6, ..Settings::default() };
-    let area = Area::new(Store::new(settings), 1);
+    let mut area = Area::new(Scheme::Dedup, 0, 0, 1);
+    area.begin_anew(Store::new(settings));
     (Arc::new(Shared { area: RwLock::new(area), damaged: Mutex::new(Vec::new()) }), Encoder::new(rules))
 }
 

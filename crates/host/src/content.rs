@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Job};
-use nigh_content::{Area, BLOCK_BYTES, Block, Codecs, ContentId, Copied, Lending, Store, StoreCounts};
+use nigh_content::{Area, BLOCK_BYTES, Block, Codecs, ContentId, Copied, Lending, StoreCounts};
 use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig, Stored, Volume};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -60,8 +60,6 @@ impl Inbox {
 /// What encoded blocks did since the start.
 #[derive(Default)]
 pub(crate) struct Counts {
-    pub(crate) encoded: AtomicU64,
-    pub(crate) rejected: AtomicU64,
     pub(crate) encode_ns: AtomicU64,
     pub(crate) decoded: AtomicU64,
     pub(crate) missing: AtomicU64,
@@ -73,10 +71,9 @@ pub(crate) struct Contents {
     pub(crate) settings: ContentSettings,
     shards: usize,
     pub(crate) part_blocks: u32,
-    /// Only the thread that encodes changes it. It looks for similar contents and encodes with an upgradable lock, beside
-    /// threads that copy encodings, and excludes them only to change the store.
+    /// Only the thread that encodes changes it, except for the size of the memory. That thread looks for similar contents and
+    /// encodes beside threads that copy encodings, and excludes them only to change the store.
     pub(crate) area: RwLock<Area>,
-    pub(crate) lending: Mutex<Lending>,
     /// Held while frames are given up or added.
     pub(crate) moving: Mutex<()>,
     pub(crate) inbox: Mutex<Inbox>,
@@ -86,7 +83,6 @@ pub(crate) struct Contents {
     spares: Mutex<Vec<Decoder>>,
     pub(crate) counts: Counts,
     decodes: Histogram,
-    seed: u64,
 }
 
 /// The state of encoded blocks at one moment. Counts are since the start.
@@ -137,18 +133,15 @@ pub struct ContentStatistics {
 impl Contents {
     /// For memory that can grow to `memory_max` bytes.
     pub(crate) fn new(settings: ContentSettings, memory: u64, memory_max: u64, shards: usize) -> Contents {
-        let places = Lending::new(memory_max.max(memory) / BLOCK).places();
-        let part_blocks = (places / shards as u64).clamp(1, u64::from(u32::MAX - 2)) as u32;
-        let lending = Lending::new(memory / BLOCK);
+        let part_blocks = Lending::new(memory_max.max(memory) / BLOCK).places(shards as u32);
         // Who does not know it cannot choose contents whose hashes collide.
         let seed = RandomState::new().build_hasher().finish();
-        let area = Area::new(settings.scheme.store(lending, seed), shards);
+        let area = Area::new(settings.scheme, seed, memory / BLOCK, shards);
         Contents {
             shards,
             settings,
             part_blocks,
             area: RwLock::new(area),
-            lending: Mutex::new(lending),
             moving: Mutex::default(),
             inbox: Mutex::default(),
             wake: Condvar::new(),
@@ -156,7 +149,6 @@ impl Contents {
             spares: Mutex::default(),
             counts: Counts::default(),
             decodes: Histogram::default(),
-            seed,
         }
     }
 
@@ -170,11 +162,6 @@ impl Contents {
     /// Its port has no queue: fetches are done at once, and stores wait here.
     pub(crate) fn port(ports: PortConfig) -> PortConfig {
         PortConfig { depth: u32::MAX, ..ports }
-    }
-
-    /// A new store, with the memory that it has in the beginning.
-    pub(crate) fn empty_store(&self, lending: Lending) -> Store {
-        self.settings.scheme.store(lending, self.seed)
     }
 
     /// Takes blocks for the thread that encodes.
@@ -217,13 +204,11 @@ impl Contents {
 
     /// Decodes the content at a place to `decoder.block`.
     fn decode(&self, shard: u32, place: u32, decoder: &mut Decoder) -> bool {
-        let area = self.area.read();
-        let id = area.id(shard, place);
-        let Some(id) = id.filter(|&id| area.store.copy(id, &mut decoder.copied)) else {
+        let copied = self.area.read().copy(shard, place, &mut decoder.copied);
+        let Some(id) = copied else {
             self.counts.missing.fetch_add(1, Ordering::Relaxed);
             return false;
         };
-        drop(area);
         let is_right = decoder.copied.decode(&mut decoder.codecs, &mut decoder.block);
         if !is_right {
             self.counts.damaged.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +225,8 @@ impl Contents {
     /// Frames and encoded blocks together have `memory` bytes from now on. `change` gets the frames of each shard, after
     /// encoded blocks have begun anew, unless that takes long.
     pub(crate) fn resize<R>(&self, memory: u64, shards: u32, change: impl FnOnce(u32) -> R) -> R {
-        if self.lending.lock().resize(memory / BLOCK) {
+        let is_changed = self.area.write().lending.resize(memory / BLOCK);
+        if is_changed {
             let mut inbox = self.inbox.lock();
             inbox.resizes += 1;
             let asked = inbox.resizes;
@@ -248,8 +234,7 @@ impl Contents {
             self.anew.wait_while_for(&mut inbox, |inbox| inbox.resized < asked && !inbox.is_over, RESIZING);
         }
         let _moving = self.moving.lock();
-        let lending = *self.lending.lock();
-        change(frames_per_shard(lending, shards))
+        change(self.frames(shards))
     }
 
     /// Whether other encoded blocks have the content of the one at a place.
@@ -289,8 +274,8 @@ impl Contents {
     }
 
     /// The blocks of each shard that are frames at the moment.
-    pub(crate) fn frames(&self, shards: usize) -> u32 {
-        frames_per_shard(*self.lending.lock(), shards as u32)
+    pub(crate) fn frames(&self, shards: u32) -> u32 {
+        self.area.read().lending.frames(shards)
     }
 
     /// Its present state. The rest is known to the engines: blocks that were dropped and evicted, and the memory of the index.
@@ -298,9 +283,9 @@ impl Contents {
         let area = self.area.read();
         let (counts, used_bytes) = (area.store.counts(), area.pages_in_use() * BLOCK);
         let metadata_bytes = (area.store.metadata_bytes() + area.index_bytes()) as u64 + index_bytes;
+        let Area { lending, encoded, rejected, .. } = *area;
         drop(area);
         let StoreCounts { contents, owners, differences, orphans, orphan_bytes, .. } = counts;
-        let lending = *self.lending.lock();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ContentStatistics {
             scheme: self.settings.scheme.to_string(),
@@ -314,9 +299,9 @@ impl Contents {
             saved_bytes: (owners * BLOCK).saturating_sub(used_bytes),
             metadata_bytes,
             one_of: lending.one_of().into(),
-            encoded: read(&self.counts.encoded),
+            encoded,
             encode_us: read(&self.counts.encode_ns) / 1000,
-            rejected: read(&self.counts.rejected),
+            rejected,
             dropped,
             evictions,
             decoded: read(&self.counts.decoded),
@@ -336,11 +321,6 @@ impl Default for Decoder {
 /// The engine is told that a store failed.
 fn void(encoding: Encoding) -> Completion {
     Job::new(encoding.shard, encoding.operation).finish(Err(Fault::SHUT_DOWN))
-}
-
-/// The blocks of a shard that are frames.
-pub(crate) fn frames_per_shard(lending: Lending, shards: u32) -> u32 {
-    (lending.frames() / u64::from(shards)).clamp(1, u64::from(u32::MAX)) as u32
 }
 
 #[cfg(test)]

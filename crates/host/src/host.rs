@@ -104,7 +104,7 @@ impl Host {
             .content
             .map(|content| Contents::new(content, settings.memory, settings.memory_max, settings.shards()));
         if let Some(contents) = &contents {
-            config.capacity = contents.frames(settings.shards());
+            config.capacity = contents.frames(settings.shards() as u32);
         }
         let above = usize::from(contents.is_some());
         let (mut levels, mut before) = (Vec::new(), Vec::new());

@@ -1,11 +1,20 @@
 //! Encoded blocks in virtual time: the first level of the engine, as `nigh serve --content` has it. Contents, codecs, the
-//! choice of encodings and the shares of the memory are those of the server; times are those of `contents::times`.
+//! choice of encodings and the shares of the memory are those of the server (`nigh_content::Writer`); times are those of
+//! `contents::times`.
+//!
+//! Its life:
+//! 1. [`EncodedLevel::write`] and [`EncodedLevel::trim`] follow what the programs make of the contents of disks, and
+//!    [`EncodedLevel::transfer`] moves bytes between frames and other devices.
+//! 2. [`EncodedLevel::store`] takes blocks that left the frames. The encoder begins with the first ones at once, if it is idle.
+//! 3. [`EncodedLevel::go_on`] is called when the time that encoding takes is over: it completes the store in the engine, pauses
+//!    if the encoder has used its share of the processor, and goes on with the next store.
+//! 4. [`EncodedLevel::fetch`] decodes blocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use nigh_content::{Area, BLOCK_BYTES, Block, Budget, Codecs, ContentId, Copied, Encoder, Lending, Refused, Room};
+use nigh_content::{Area, BLOCK_BYTES, Block, Choice, Codecs, Copied, Host, Lending, Writer};
 use nigh_engine::{Action, ConfigError, Engine, LevelConfig, LevelCounters, Operation, Port, PortConfig};
 
 use super::{Encoded, EncodedOutcome, Step};
@@ -20,10 +29,6 @@ const PART: u32 = 0;
 const DOMAIN: u32 = 0;
 /// Contents are the same in each run.
 const SEED: u64 = 1;
-/// How many blocks are evicted at a time.
-const SHED: u32 = 16;
-/// How often room is made for one block.
-const TRIES: u32 = 64;
 
 /// What the disks have.
 struct Disks<'a> {
@@ -53,24 +58,23 @@ pub(super) struct EncodedLevel<'a> {
     disks: Disks<'a>,
     port: Port,
     area: Area,
-    lending: Lending,
-    /// None while it encodes a block.
-    encoder: Option<Encoder>,
+    writer: Writer,
     codecs: Codecs,
     copied: Copied,
-    budget: Budget,
-    /// When the budget was last looked at, and the time that was used since, in ns.
-    looked_ns: u64,
-    used_ns: u64,
     waiting: VecDeque<Operation>,
     /// What is being stored, and the places of it that found no room.
     storing: Option<(Operation, Vec<u32>)>,
     /// Whether nothing is stored, and nothing will be when a pause is over.
     is_idle: bool,
-    one_of: u32,
-    /// Whether the encoder takes its time.
-    is_thorough: bool,
     outcome: EncodedOutcome,
+}
+
+/// The cache, as the writer needs it.
+struct Memory<'a> {
+    area: &'a mut Area,
+    engine: &'a mut Engine,
+    /// What encoding takes, in ns.
+    took_ns: u64,
 }
 
 impl<'a> EncodedLevel<'a> {
@@ -86,28 +90,22 @@ impl<'a> EncodedLevel<'a> {
         port: Port,
         engine: &mut Engine,
     ) -> Result<EncodedLevel<'a>, ConfigError> {
-        let lending = EncodedLevel::lending(pages);
         engine.attach(port, PortConfig { depth: u32::MAX, ..PortConfig::default() })?;
-        let blocks = lending.places().clamp(1, u64::from(u32::MAX - 2)) as u32;
+        let blocks = EncodedLevel::lending(pages).places(1);
         let (faults, patience_us) = (u32::MAX, u64::MAX);
         engine.add_level(LevelConfig { port, offset: 0, blocks, faults, patience_us, shared: false, elastic: true })?;
         let disks = Disks { encoded, written: HashMap::new(), below: HashMap::new(), failed: None };
+        let area = Area::new(encoded.scheme, SEED, pages.into(), 1);
         Ok(EncodedLevel {
             disks,
             port,
-            area: Area::new(encoded.scheme.store(lending, SEED), 1),
-            lending,
-            encoder: Some(Encoder::new(encoded.scheme.rules())),
+            writer: Writer::new(&area, encoded.cpu),
+            area,
             codecs: Codecs::new(),
             copied: Copied::new(),
-            budget: Budget::new(encoded.cpu),
-            looked_ns: 0,
-            used_ns: 0,
             waiting: VecDeque::new(),
             storing: None,
             is_idle: true,
-            one_of: 1,
-            is_thorough: true,
             outcome: EncodedOutcome::default(),
         })
     }
@@ -174,7 +172,7 @@ impl<'a> EncodedLevel<'a> {
         let Action::Read(frames) = &mut operation.action else { return 0 };
         let mut took_ns = 0;
         for (place, frame) in (first..).zip(frames.slices_mut()) {
-            let id = self.area.id(PART, place).filter(|&id| self.area.store.copy(id, &mut self.copied));
+            let id = self.area.copy(PART, place, &mut self.copied);
             let frame: &mut Block = frame.try_into().expect("a level has whole blocks");
             match id.and_then(|id| self.area.store.encoding(id)) {
                 Some((codec, _)) if self.copied.decode(&mut self.codecs, frame) => {
@@ -202,142 +200,30 @@ impl<'a> EncodedLevel<'a> {
         if let Some((operation, rejected)) = self.storing.take() {
             engine.complete(now_ns / 1000, operation, Ok(()));
             rejected.iter().for_each(|&place| engine.reject_place(LEVEL, place));
-            self.settle(engine);
-            let passed = Duration::from_nanos(now_ns - self.looked_ns);
-            let used = Duration::from_nanos(std::mem::take(&mut self.used_ns));
-            self.looked_ns = now_ns;
-            if let Some(debt) = self.budget.debt(passed, used) {
+            self.writer.settle(&mut Memory::new(&mut self.area, engine), PART);
+            let [now, used] = [now_ns, self.outcome.encode_ns].map(Duration::from_nanos);
+            if let Some(debt) = self.writer.debt(now, used) {
                 return Some(now_ns + debt.as_nanos() as u64);
             }
         }
-        let Some(operation) = self.waiting.pop_front() else {
+        let Some(mut operation) = self.waiting.pop_front() else {
             // What was trimmed meanwhile.
-            self.settle(engine);
+            self.writer.settle(&mut Memory::new(&mut self.area, engine), PART);
             self.is_idle = true;
             return None;
         };
         self.is_idle = false;
-        self.is_thorough = self.budget.is_ample() && self.one_of == 1;
-        self.encoder.iter_mut().for_each(|encoder| encoder.set_thorough(self.is_thorough));
-        let took_ns = self.encode(operation, engine);
-        self.used_ns += took_ns;
+        operation.seal();
+        let Action::Write(frames) = &operation.action else { unreachable!("blocks are stored by writes") };
+        let blocks = frames.slices().map(|frame| frame.try_into().expect("a level stores whole blocks"));
+        let blocks = blocks.map(|block| (Some(DOMAIN), block));
+        let first = (operation.offset / BLOCK_BYTES as u64) as u32;
+        let mut memory = Memory::new(&mut self.area, engine);
+        let rejected = self.writer.store(&mut memory, PART, first, blocks);
+        let took_ns = memory.took_ns;
+        self.storing = Some((operation, rejected));
         self.outcome.encode_ns += took_ns;
         Some(now_ns + took_ns)
-    }
-
-    /// Encodes blocks; returns how long that takes, in ns.
-    fn encode(&mut self, mut operation: Operation, engine: &mut Engine) -> u64 {
-        operation.seal();
-        let first = (operation.offset / BLOCK_BYTES as u64) as u32;
-        let (mut took_ns, mut rejected) = (0, Vec::new());
-        if let Action::Write(frames) = &operation.action {
-            for (place, frame) in (first..).zip(frames.slices()) {
-                let block = frame.try_into().expect("a level stores whole blocks");
-                self.area.release(PART, place);
-                match self.insert(engine, block, &mut took_ns) {
-                    Some(id) => self.area.put(PART, place, id),
-                    None => rejected.push(place),
-                }
-            }
-        }
-        // Those that were given up with all others since.
-        let count = (operation.length / BLOCK_BYTES as u64) as u32;
-        rejected.extend((first..first + count).filter(|&place| self.area.id(PART, place).is_none()));
-        rejected.sort_unstable();
-        rejected.dedup();
-        self.outcome.rejected += rejected.len() as u64;
-        self.area.store.rebase(self.encoder.as_mut().expect("it is back after each block"));
-        self.storing = Some((operation, rejected));
-        took_ns
-    }
-
-    /// Stores the content of a block.
-    fn insert(&mut self, engine: &mut Engine, block: &Block, took_ns: &mut u64) -> Option<ContentId> {
-        self.outcome.encoded += 1;
-        self.lending.note_store();
-        // Plans borrow it, while blocks leave to make room.
-        let mut encoder = self.encoder.take().expect("it is back after each block");
-        let stored = self.try_to_insert(&mut encoder, engine, block, took_ns);
-        self.encoder = Some(encoder);
-        stored
-    }
-
-    fn try_to_insert(
-        &mut self,
-        encoder: &mut Encoder,
-        engine: &mut Engine,
-        block: &Block,
-        took_ns: &mut u64,
-    ) -> Option<ContentId> {
-        let mut tries = 0;
-        while tries < TRIES {
-            let plan = self.area.store.plan(encoder, DOMAIN, block);
-            let scheme = self.disks.encoded.scheme;
-            *took_ns += times::encode(scheme, self.is_thorough, plan.encoded());
-            let mut applied = self.area.store.apply(&plan);
-            while applied == Err(Refused::Full) && tries < TRIES {
-                self.make_room(engine);
-                applied = self.area.store.apply(&plan);
-                tries += 1;
-            }
-            if let Ok(id) = applied {
-                return Some(id);
-            }
-            // A content that it builds on left to make room.
-            tries += 1;
-        }
-        None
-    }
-
-    /// The store is full: it gets more memory if it is worth it, or blocks are evicted.
-    fn make_room(&mut self, engine: &mut Engine) {
-        let before = self.lending;
-        let room = self.lending.full(self.area.store.counts().owners, self.area.pages_in_use());
-        if std::mem::replace(&mut self.one_of, self.lending.one_of()) != self.lending.one_of() {
-            engine.thin_level(LEVEL, self.one_of);
-        }
-        match room {
-            Room::Lent if self.move_memory(engine) => {}
-            Room::Lent => {
-                self.lending = before;
-                self.evict(engine);
-            }
-            Room::GiveBack => self.begin_anew(engine),
-            Room::Evict => self.evict(engine),
-        }
-    }
-
-    fn evict(&mut self, engine: &mut Engine) {
-        engine.shed_level(LEVEL, SHED);
-        self.settle(engine);
-    }
-
-    /// Releases the contents of blocks that left the level.
-    fn settle(&mut self, engine: &mut Engine) {
-        let places = engine.take_left_places(LEVEL, usize::MAX);
-        places.iter().for_each(|&place| self.area.release(PART, place));
-        engine.return_places(LEVEL, &places);
-    }
-
-    /// Adapts frames and store to the pages that are lent. Returns whether that was possible.
-    fn move_memory(&mut self, engine: &mut Engine) -> bool {
-        let frames = self.lending.frames().clamp(1, u64::from(u32::MAX)) as u32;
-        let is_possible = engine.resize(frames).is_ok();
-        if is_possible {
-            self.area.store.allow(self.lending.lent() as u32);
-        }
-        is_possible
-    }
-
-    /// Gives up all encoded blocks. Their memory, except for a small share, goes back to the frames.
-    fn begin_anew(&mut self, engine: &mut Engine) {
-        self.lending.restart();
-        self.area.begin_anew(self.disks.encoded.scheme.store(self.lending, SEED));
-        // Those of which operations are under way stay; they are loaded from below.
-        while engine.shed_level(LEVEL, u32::MAX) > 0 {}
-        let places = engine.take_left_places(LEVEL, usize::MAX);
-        engine.return_places(LEVEL, &places);
-        self.move_memory(engine);
     }
 
     /// What it did. `cache` is what the engine counted.
@@ -346,12 +232,60 @@ impl<'a> EncodedLevel<'a> {
         let counts = self.area.store.counts();
         Ok(EncodedOutcome {
             cache,
-            lent_pages: self.lending.lent(),
-            one_of: self.lending.one_of(),
+            lent_pages: self.area.lending.lent(),
+            one_of: self.area.lending.one_of(),
             blocks: counts.owners,
             contents: counts.contents,
             differences: counts.differences,
+            encoded: self.area.encoded,
+            rejected: self.area.rejected,
             ..self.outcome
         })
+    }
+}
+
+impl Memory<'_> {
+    fn new<'a>(area: &'a mut Area, engine: &'a mut Engine) -> Memory<'a> {
+        Memory { area, engine, took_ns: 0 }
+    }
+}
+
+impl Host for Memory<'_> {
+    fn read<R>(&self, look: impl FnOnce(&Area) -> R) -> R {
+        look(self.area)
+    }
+
+    fn write<R>(&mut self, change: impl FnOnce(&mut Area) -> R) -> R {
+        change(self.area)
+    }
+
+    fn planned(&mut self, is_thorough: bool, choice: Option<Choice>) {
+        self.took_ns += times::encode(self.area.scheme(), is_thorough, choice);
+    }
+
+    fn thin(&mut self, one_of: u32) {
+        self.engine.thin_level(LEVEL, one_of);
+    }
+
+    fn shed(&mut self, _part: u32, count: u32) -> u32 {
+        self.engine.shed_level(LEVEL, count)
+    }
+
+    fn shed_all(&mut self, _part: u32) {
+        while self.engine.level_blocks(LEVEL) != Some(0) {
+            self.engine.shed_level(LEVEL, u32::MAX);
+        }
+    }
+
+    fn take_left(&mut self, _part: u32, most: usize) -> Vec<u32> {
+        self.engine.take_left_places(LEVEL, most)
+    }
+
+    fn return_places(&mut self, _part: u32, places: &[u32]) {
+        self.engine.return_places(LEVEL, places);
+    }
+
+    fn adapt_frames(&mut self) -> bool {
+        self.engine.resize(self.area.lending.frames(1)).is_ok()
     }
 }

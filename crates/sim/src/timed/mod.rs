@@ -292,7 +292,7 @@ fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedEr
     config.block_bytes = setup.block_bytes;
     if setup.encoded.is_some() {
         // They have a part of the memory.
-        config.capacity = EncodedLevel::lending(capacity).frames() as u32;
+        config.capacity = EncodedLevel::lending(capacity).frames(1);
     }
     let part = (PART_BYTES / setup.block_bytes).max(1) + 1;
     config.limits.request_bytes = PART_BYTES;
