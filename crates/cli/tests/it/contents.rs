@@ -98,6 +98,18 @@ fn encoded_blocks_save_time_on_a_device() {
 }
 
 #[test]
+fn tenants_have_encoded_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "[generated]\nmachines = 5\nblocks = 2000\n");
+    let arguments = ["sim", "--generate", "zipf:blocks=2k", "--requests", "20k", "--size", "300b", "--contents", &path];
+    let timed = ["--device", "net-volume", "--think", "20us", "--content", "sketch"];
+    let row = |more: &[&str]| json(&[&arguments[..], &timed, more].concat())["results"][0].clone();
+    let (lru, tenant) = (row(&[]), row(&["--allocate", "lru-sp"]));
+    assert!(tenant["encoded"]["decoded"].as_u64() > Some(1000), "{tenant}");
+    assert_eq!((&lru["encoded"], &lru["execution_s"]), (&tenant["encoded"], &tenant["execution_s"]));
+}
+
+#[test]
 fn a_trace_may_say_what_is_equal() {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = (file(folder.path(), "recorded = true\n"), folder.path().join("mail.fiu"));

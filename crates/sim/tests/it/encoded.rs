@@ -5,8 +5,11 @@ use std::io::Write;
 use crate::simulated::{BLOCK, device, setup};
 use nigh_content::Scheme;
 use nigh_content::generated::Machines;
+use nigh_control::{Allocation, Config, Saying};
 use nigh_sim::contents::{Image, Source};
-use nigh_sim::timed::{Disk, Encoded, EncodedOutcome, Level, Outcome, Program, Setup, Step, TimedError, What, run};
+use nigh_sim::timed::{
+    Disk, Encoded, EncodedOutcome, Level, Outcome, Program, Said, Setup, Step, TimedError, What, run,
+};
 use nigh_testkit::workload::mixed;
 
 const BLOCKS: u64 = 4000;
@@ -27,10 +30,20 @@ fn program(disk: u16) -> Program {
 }
 
 fn simulate(encoded: Option<Encoded>, levels: &[Level], block_bytes: u32) -> Result<Outcome, TimedError> {
-    let (programs, profile) = ([program(0), program(1)], device(32, 1000));
+    simulate_programs(&[program(0), program(1)], None, encoded, levels, block_bytes)
+}
+
+fn simulate_programs(
+    programs: &[Program],
+    tenants: Option<&Config>,
+    encoded: Option<Encoded>,
+    levels: &[Level],
+    block_bytes: u32,
+) -> Result<Outcome, TimedError> {
+    let profile = device(32, 1000);
     let disks = [Disk { profile: &profile, layouts: &[] }; 2];
     let readahead = "none".parse().unwrap();
-    let setup = Setup { block_bytes, levels, encoded, ..setup(&programs, &disks, &readahead) };
+    let setup = Setup { block_bytes, levels, tenants, encoded, ..setup(programs, &disks, &readahead) };
     run(&setup, &"lru".parse().unwrap(), 2000)
 }
 
@@ -103,6 +116,28 @@ fn what_leaves_encoded_blocks_can_go_to_a_level_below() {
     assert!(of(&outcome).decoded > 1000 && outcome.levels[0].cache.hits > 100, "{:?}", outcome.levels);
     assert_eq!((of(&outcome).cache.mismatches, outcome.levels[0].cache.mismatches), (0, 0));
     assert!(outcome.cache.device_reads < without.cache.device_reads);
+}
+
+#[test]
+fn tenants_share_the_frames_and_what_leaves_them_is_encoded() {
+    let source = machines();
+    let with = |programs: &[Program], tenants: Option<&Config>| {
+        let encoded = Encoded { source: &source, volumes: &[0, 1], seed: 1, scheme: Scheme::Sketch, cpu: 0.25 };
+        simulate_programs(programs, tenants, Some(encoded), &[], BLOCK as u32).unwrap()
+    };
+    let mut programs = [program(0), program(1)];
+    let lru = with(&programs, None);
+    for allocation in [Allocation::Global, Allocation::LruSp] {
+        let mut shared = with(&programs, Some(&Config { allocation, ..Config::default() }));
+        assert_eq!(shared.tenants.len(), 2);
+        shared.tenants.clear();
+        assert_eq!(shared, lru, "{allocation:?}: tenants that say nothing share a cache as under LRU");
+    }
+    // A ceiling takes frames from a tenant, and its blocks are encoded.
+    programs[1].says = vec![Said { step: 0, saying: Saying::Bounds { floor: 0, ceiling: 50 } }];
+    let bounded = with(&programs, Some(&Config::default()));
+    assert!(of(&bounded).decoded > 1000 && of(&bounded).missing < 10, "{:?}", of(&bounded));
+    assert!(bounded.waited_ns[1] > lru.waited_ns[1], "{:?}, not {:?}", bounded.waited_ns, lru.waited_ns);
 }
 
 #[test]
