@@ -125,7 +125,7 @@ impl Engine {
         };
         let secret = self.levels.all[level].level.secret();
         let seeds = seeds.into_iter().map(|seed| seed ^ secret).collect::<Vec<u64>>();
-        let (offset, length) = (self.levels.offset(self.shift, level, place), (seeds.len() * block_bytes) as u64);
+        let (offset, length) = (self.levels.offset(level, place), (seeds.len() * block_bytes) as u64);
         self.levels.count(level, matches!(action, Action::Read(_)), length);
         if self.levels.all[level].level.config.patience_us < u64::MAX {
             self.levels.all[level].at_device.push_back((id, now));

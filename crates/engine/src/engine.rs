@@ -75,9 +75,10 @@ impl Engine {
         let marks = config.marks(capacity);
         let policy = choice::decider(&config, &setup)?;
         let files = config.tenants.as_ref().map_or_else(Files::default, |tenants| tenants.files.clone());
+        let shift = config.block_bytes.trailing_zeros();
         let unified = config.tenants.is_none() && config.policy.is_unified();
         Ok(Engine {
-            shift: config.block_bytes.trailing_zeros(),
+            shift,
             policy,
             tick: 0,
             size: Size::new(capacity, ghosts, marks),
@@ -88,7 +89,7 @@ impl Engine {
             line: Line::default(),
             cleaner: Cleaner::new(marks.most),
             ports: Ports::default(),
-            levels: Levels::new(unified),
+            levels: Levels::new(unified, shift),
             checks: Checks::default(),
             tenants: Tenants { files, asking: Vec::new() },
             config,

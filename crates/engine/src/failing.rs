@@ -118,6 +118,6 @@ impl Engine {
     pub(crate) fn has_many_failed(&self, volume: Volume) -> bool {
         let failed = |state: &VolumeState| state.dirty.failed_len() as u32;
         failed(self.volumes.state(volume)) > self.config.request_blocks()
-            && self.volumes.iter().map(|state| failed(state)).sum::<u32>() > self.size.marks.most
+            && self.volumes.iter().map(failed).sum::<u32>() > self.size.marks.most
     }
 }

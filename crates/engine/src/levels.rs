@@ -3,6 +3,7 @@
 //! Each opening of a volume has a number, by which levels know its blocks: what a closed volume leaves behind is found by no other.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -27,6 +28,8 @@ pub(crate) const LEVELS: usize = 2;
 pub(crate) struct Levels {
     /// The highest first.
     pub(crate) all: Vec<LevelState>,
+    /// Size of a block, as a power of two.
+    shift: u32,
     /// Blocks on their way to levels.
     pub(crate) storing: u32,
     /// Whether the policy decides for levels, too.
@@ -45,8 +48,8 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    pub(crate) fn new(unified: bool) -> Levels {
-        Levels { unified, ..Levels::default() }
+    pub(crate) fn new(unified: bool, shift: u32) -> Levels {
+        Levels { unified, shift, ..Levels::default() }
     }
 
     pub(crate) fn port(&self, level: usize) -> Port {
@@ -71,8 +74,8 @@ impl Levels {
     }
 
     /// The position of `place` of `level` on its device.
-    pub(crate) fn offset(&self, shift: u32, level: usize, place: u32) -> u64 {
-        self.all[level].level.config.offset + (u64::from(place) << shift)
+    pub(crate) fn offset(&self, level: usize, place: u32) -> u64 {
+        self.all[level].level.config.offset + (u64::from(place) << self.shift)
     }
 
     /// Memory of the indexes of levels.
@@ -195,37 +198,28 @@ impl Levels {
         }
     }
 
+    /// Queues an operation on `places` of a level. Returns its number.
     pub(crate) fn queue(
         &mut self,
         ports: &mut Ports,
-        shift: u32,
         level: usize,
         class: Class,
-        place: u32,
-        blocks: usize,
+        places: Range<u32>,
         record: Record,
         now: u64,
     ) -> u64 {
         let config = self.all[level].level.config;
-        let block = (config.offset >> shift) + u64::from(place);
-        let id = ports.made;
-        let waiting = Waiting { id, block, blocks: blocks as u64, since: now, region: u64::MAX, alone: true };
+        let block = (config.offset >> self.shift) + u64::from(places.start);
+        let blocks = u64::from(places.end - places.start);
+        let waiting = Waiting { id: ports.made, block, blocks, since: now, region: u64::MAX, alone: true };
         ports.add(config.port, class, waiting, record)
     }
 
     /// Queues a store; with `carried`, the frames belong to it.
-    pub(crate) fn queue_store(
-        &mut self,
-        ports: &mut Ports,
-        shift: u32,
-        level: usize,
-        batch: Batch,
-        carried: bool,
-        now: u64,
-    ) {
+    pub(crate) fn queue_store(&mut self, ports: &mut Ports, level: usize, batch: Batch, carried: bool, now: u64) {
         let Batch { place, blocks, frames, held } = batch;
-        let count = blocks.len();
+        let places = place..place + blocks.len() as u32;
         let store = Store { level, place, blocks, frames, held: Some(held), carried };
-        self.queue(ports, shift, level, Class::Write, place, count, Record::Store(store), now);
+        self.queue(ports, level, Class::Write, places, Record::Store(store), now);
     }
 }

@@ -140,7 +140,7 @@ impl Engine {
                 let of = &mut self.levels.all[level].level;
                 let places = place..place + run.len() as u32;
                 places.clone().for_each(|place| of.note_fetch(place));
-                let sums = places.map(|place| of.sum(place)).collect();
+                let sums = places.clone().map(|place| of.sum(place)).collect();
                 let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
                 let first = Key::new(volume, run[0].0);
                 let opening = self.volumes.entry(first).opening();
@@ -149,16 +149,8 @@ impl Engine {
                     && self.levels.all[level].level.config.shared
                     && run.iter().all(|&(block, ..)| self.is_above(Key::new(volume, block), level));
                 let fetch = Fetch { level, place, first, frames, opening, sums, leaves };
-                let operation = self.levels.queue(
-                    &mut self.ports,
-                    self.shift,
-                    level,
-                    class,
-                    place,
-                    run.len(),
-                    Record::Fetch(fetch),
-                    now,
-                );
+                let record = Record::Fetch(fetch);
+                let operation = self.levels.queue(&mut self.ports, level, class, places, record, now);
                 for (_, frame, _) in run {
                     self.memory.loads.get_mut(frame).expect("a frame being loaded has a load").operation = operation;
                 }

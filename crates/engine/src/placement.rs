@@ -132,16 +132,8 @@ impl Engine {
         for mut carry in std::mem::take(&mut self.levels.carries) {
             if self.memory.has(1) {
                 carry.frame = self.memory.frames.take();
-                self.levels.queue(
-                    &mut self.ports,
-                    self.shift,
-                    carry.at,
-                    Class::Prefetch,
-                    carry.place,
-                    1,
-                    Record::Carry(carry),
-                    now,
-                );
+                let (at, places) = (carry.at, carry.place..carry.place + 1);
+                self.levels.queue(&mut self.ports, at, Class::Prefetch, places, Record::Carry(carry), now);
             } else {
                 self.levels.all[carry.to].level.counters.drops += 1;
                 self.end_carry(&carry, true);
@@ -187,7 +179,7 @@ impl Engine {
         held.push(frame);
         self.levels.all[to].level.counters.carried += 1;
         let batch = Batch { place: target, blocks: vec![(key, entry)], frames: vec![frame], held };
-        self.levels.queue_store(&mut self.ports, self.shift, to, batch, true, now);
+        self.levels.queue_store(&mut self.ports, to, batch, true, now);
     }
 
     /// An operation of a level is over. If it is switched off for too many failures, nothing belongs there any more.

@@ -77,13 +77,13 @@ impl Engine {
     /// As [`Engine::check`], for shares.
     pub(crate) fn check_shares(&self) {
         let states = || self.volumes.iter();
-        let sum = |of: fn(&VolumeState) -> u32| states().map(|state| of(state)).sum::<u32>();
+        let sum = |of: fn(&VolumeState) -> u32| states().map(of).sum::<u32>();
         assert_eq!(sum(|state| state.loading), self.memory.loads.len() as u32);
         assert_eq!(sum(|state| state.prefetching), self.requests.prefetching);
         assert_eq!(sum(|state| state.filling), self.requests.filling);
         assert_eq!(sum(|state| state.outside), self.memory.outside.len() as u32);
         let queueing = |state: &VolumeState| state.reads_waiting.len() + state.writes_waiting.len();
-        assert_eq!(states().map(|state| queueing(state)).sum::<usize>(), self.line.queueing as usize);
+        assert_eq!(states().map(queueing).sum::<usize>(), self.line.queueing as usize);
         for (volume, state) in self.volumes.numbered() {
             let listed = self.line.waiting.contains(&volume);
             assert!(listed && state.in_line || !state.is_waiting(), "requests are forgotten");

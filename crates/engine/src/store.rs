@@ -310,7 +310,7 @@ impl Engine {
             }
             let state = &mut self.levels.all[at];
             for batch in std::mem::take(&mut state.full).into_iter().chain(state.batch.take()) {
-                self.levels.queue_store(&mut self.ports, self.shift, at, batch, false, now);
+                self.levels.queue_store(&mut self.ports, at, batch, false, now);
             }
         }
     }
