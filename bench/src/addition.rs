@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use nigh_nbd::client::Client;
-use nigh_server::{ContentSettings, DiskSettings, ExportSettings, Scheme, Server, Settings};
+use nigh_service::{ContentSettings, DiskSettings, ExportSettings, Scheme, Service, Settings};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::load::{Connection, Order, Reads};
@@ -106,7 +106,7 @@ impl Side {
 }
 
 /// A cache in this process, all of whose disk is in memory.
-fn library(addition: Addition, with: bool) -> anyhow::Result<Server> {
+fn library(addition: Addition, with: bool) -> anyhow::Result<Service> {
     let disk = ExportSettings::from(DiskSettings::new("disk", "memory:32M".parse()?));
     let mut settings = Settings::new(2 * HOT, "lru".parse()?, vec![disk]);
     match addition {
@@ -116,11 +116,11 @@ fn library(addition: Addition, with: bool) -> anyhow::Result<Server> {
             settings.host.content = with.then_some(content);
         }
     }
-    Ok(Server::start(settings)?)
+    Ok(Service::start(settings)?)
 }
 
 /// Time of a hit in this process, in µs, without that of other threads.
-fn us_a_hit(server: &Server, how_long: Duration) -> anyhow::Result<f64> {
+fn us_a_hit(server: &Service, how_long: Duration) -> anyhow::Result<f64> {
     let session = server.host().open("disk")?;
     let mut bytes = vec![0; 4096];
     (0..HOT / 4096).try_for_each(|block| session.read(block * 4096, &mut bytes))?;

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use nigh_control::Directive;
 use nigh_engine::{Config, Engine, Successor, Tenants};
 use nigh_policy::{Spec, Tenant};
-use nigh_server::ControlClient;
+use nigh_service::ControlClient;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::engine::{BLOCK, read, with_disk};
@@ -225,10 +225,10 @@ fn set(
     policy: Option<&str>,
 ) -> anyhow::Result<()> {
     let memory = memory_mib.map(|mib| mib << 20);
-    ask(changer, took, &nigh_server::Command::Set { memory, policy: policy.map(Into::into), readahead: None })
+    ask(changer, took, &nigh_service::Command::Set { memory, policy: policy.map(Into::into), readahead: None })
 }
 
-fn ask(changer: &mut ControlClient, took: &mut Vec<Duration>, command: &nigh_server::Command) -> anyhow::Result<()> {
+fn ask(changer: &mut ControlClient, took: &mut Vec<Duration>, command: &nigh_service::Command) -> anyhow::Result<()> {
     let begin = Instant::now();
     // What was said before may still be under way.
     while let Err(error) = changer.ask(command) {
@@ -253,7 +253,11 @@ fn changed(changer: &mut ControlClient, tenants: bool, took: &mut Vec<Duration>)
     for policy in POLICIES {
         if tenants {
             let directives = format!("[[at]]\nset_policy = [{{ priority = 0, policy = \"{policy}\" }}]\n");
-            ask(changer, took, &nigh_server::Command::Hint { name: "work".to_owned(), files: Vec::new(), directives })?;
+            ask(
+                changer,
+                took,
+                &nigh_service::Command::Hint { name: "work".to_owned(), files: Vec::new(), directives },
+            )?;
         } else {
             set(changer, took, None, Some(policy))?;
         }

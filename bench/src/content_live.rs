@@ -15,7 +15,7 @@ use fastrand::Rng;
 use nigh_content::generated::{Machines, written};
 use nigh_content::{BLOCK_BYTES, Block};
 use nigh_nbd::client::Client;
-use nigh_server::{ControlClient, Statistics};
+use nigh_service::{ControlClient, Statistics};
 
 use crate::measure::{load, nigh};
 use crate::peers::Peer;

@@ -17,7 +17,10 @@ use fastrand::Rng;
 use nigh_control::{Chunk, Directive, Event, Order, Saying, When, sidecar};
 use nigh_nbd::client::Client;
 use nigh_policy::Tenant;
-use nigh_server::{Allocation, Command, ControlClient, ExportSettings, ExportStatistics, Server, Settings, Statistics};
+use nigh_server::NBD;
+use nigh_service::{
+    Allocation, Command, ControlClient, ExportSettings, ExportStatistics, Service, Settings, Statistics,
+};
 
 use crate::measure::{load, median, nigh};
 
@@ -59,7 +62,7 @@ enum Program {
 /// A server with both disks.
 enum Host {
     Process { process: Child, folder: PathBuf },
-    Library(Box<Server>),
+    Library(Box<Service>),
 }
 
 /// Seconds, and what the neighbour missed of a thousand blocks.
@@ -271,7 +274,7 @@ impl Host {
         let exports = EXPORTS.into_iter().map(export).collect::<Result<_, _>>()?;
         let mut settings = Settings::new(CACHE * BLOCK, "lru".parse()?, exports);
         settings.host.allocate = Some(Allocation::LruSp);
-        Ok(Host::Library(Box::new(Server::start(settings)?)))
+        Ok(Host::Library(Box::new(Service::start(settings)?)))
     }
 
     fn connect(&self, export: &str) -> anyhow::Result<Client<UnixStream>> {
@@ -279,7 +282,7 @@ impl Host {
             Host::Process { folder, .. } => UnixStream::connect(folder.join("nbd"))?,
             Host::Library(server) => {
                 let (ours, theirs) = UnixStream::pair()?;
-                server.attach(theirs.try_clone()?.into(), theirs.into(), || ());
+                server.attach(NBD, theirs.try_clone()?.into(), theirs.into(), || ());
                 ours
             }
         };

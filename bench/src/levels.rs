@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use fastrand::Rng;
 use nigh_nbd::client::Client;
-use nigh_server::{ControlClient, Statistics};
+use nigh_service::{ControlClient, Statistics};
 use nigh_trace::Request;
 use nigh_trace::write::{WriteOptions, Writer};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use nigh_server::{Command, ControlClient, Recording};
+use nigh_service::{Command, ControlClient, Recording};
 
 use crate::load::{Connection, Order, Reads, all_cached, stamp};
 use crate::measure::{load, median, nigh};

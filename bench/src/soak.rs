@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
-use nigh_server::{Command, ControlClient, ExportOptions};
+use nigh_service::{Command, ControlClient, ExportOptions};
 use nigh_testkit::fuse::Mounted;
 
 use crate::measure::{folder, load, nigh};

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use nigh_backend::Target;
-use nigh_server::{Allocation, Answer, Command, ExportSettings, FileExtent, Server, Settings};
+use nigh_service::{Allocation, Answer, Command, ExportSettings, FileExtent, Service, Settings};
 
 const BYTES: u64 = 1 << 20;
 const WHOLE: FileExtent = FileExtent { file: 0, offset: 0, disk: 0, length: BYTES };
@@ -14,7 +14,7 @@ const WHOLE: FileExtent = FileExtent { file: 0, offset: 0, disk: 0, length: BYTE
 /// A server in this process, and a client of its control socket.
 struct Controlled {
     settings: Settings,
-    server: Server,
+    server: Service,
     client: BufReader<UnixStream>,
 }
 
@@ -23,7 +23,7 @@ impl Controlled {
         let export = |name| ExportSettings::new(name, Target::Memory(BYTES));
         let mut settings = Settings::new(BYTES / 4, "lru".parse().expect("a policy"), vec![export("a"), export("b")]);
         settings.host.allocate = Some(Allocation::LruSp);
-        let server = Server::start(settings.clone()).expect("a server");
+        let server = Service::start(settings.clone()).expect("a server");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("control");
         server.control(&path, || Ok(())).expect("a socket");

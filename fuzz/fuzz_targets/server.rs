@@ -14,7 +14,8 @@ use nigh_fuzz::secure::{ALICE, BOB, Certificate, Pki, Wire};
 use nigh_nbd::client::{Client, Handshake};
 use nigh_nbd::wire::option;
 use nigh_nbd::{Framing, RequestHeader};
-use nigh_server::{Command, ExportOptions, ExportSettings, Listen, Server, Settings};
+use nigh_server::NBD;
+use nigh_service::{Command, ExportOptions, ExportSettings, Listen, Service, Settings};
 
 const DISK: u64 = 1 << 20;
 /// Less than one disk, so that blocks of all are evicted all the time.
@@ -178,7 +179,7 @@ enum Own {
 
 /// A server in this process, and the client whose bytes are watched.
 struct Fixture {
-    server: Server,
+    server: Service,
     control: std::path::PathBuf,
     pki: Pki,
     /// Where clients start TLS.
@@ -196,12 +197,12 @@ fn export(name: &str, target: &str, client: Option<&str>) -> ExportSettings {
     ExportSettings { clients, ..ExportSettings::new(name, target.parse().expect("a target")) }
 }
 
-fn attached(server: &Server) -> UnixStream {
+fn attached(server: &Service) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     for stream in [&ours, &theirs] {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     }
-    server.attach(theirs.try_clone().expect("a descriptor").into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone().expect("a descriptor").into(), theirs.into(), || ());
     ours
 }
 
@@ -231,10 +232,10 @@ impl Fixture {
         let pki = Pki::new();
         let mut settings = Settings::new(MEMORY, "lirs".parse().expect("a policy"), exports);
         settings.tls = Some(pki.settings());
-        let server = Server::start(settings).expect("a server");
+        let server = Service::start(settings).expect("a server");
         let control = pki.folder().join("control");
         server.control(&control, || Ok(())).expect("a socket");
-        let address = server.listen(&Listen::Tcp("127.0.0.1:0".into()), false).expect("an address");
+        let address = server.listen(NBD, &Listen::Tcp("127.0.0.1:0".into()), false).expect("an address");
         let Listen::Tcp(address) = address else { unreachable!("it is TCP") };
         let address = address.parse().expect("an address");
         let plain = Client::connect(Wire::Plain(attached(&server)), "own", &["base:allocation"]).expect("a client");

@@ -54,6 +54,7 @@ const INSTRUCTIONS: &[&str] = &[
     "crates/policy/src",
     "crates/server/examples/hits.rs",
     "crates/server/src",
+    "crates/service/src",
     "xtask/src/instructions.rs",
 ];
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use nigh_nbd::client::Client;
-use nigh_server::{ControlClient, LenderStatistics};
+use nigh_service::{ControlClient, LenderStatistics};
 
 use super::BLOCK;
 use super::remote::LevelProcess;

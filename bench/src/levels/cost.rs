@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nigh_server::{ControlClient, Statistics};
+use nigh_service::{ControlClient, Statistics};
 
 use super::remote::{LevelConnection, LevelProcess};
 use crate::load::{Connection, Order, Reads, all_cached, stamp};

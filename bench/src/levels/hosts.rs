@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nigh_server::ControlClient;
+use nigh_service::ControlClient;
 use nigh_trace::Request;
 use serde_json::Value;
 

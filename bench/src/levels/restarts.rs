@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nigh_server::{ControlClient, Statistics};
+use nigh_service::{ControlClient, Statistics};
 
 use super::{BLOCK, read, reads};
 use crate::measure::{load, nigh};

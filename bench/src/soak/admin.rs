@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fastrand::Rng;
-use nigh_server::{Command, ControlClient, ControlError, ExportOptions, Recording};
+use nigh_service::{Command, ControlClient, ControlError, ExportOptions, Recording};
 
 pub(super) const POLICY: &str = "lirs";
 pub(super) const MEMORY: u64 = 64 << 20;

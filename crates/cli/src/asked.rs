@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use nigh_policy::Spec;
-use nigh_server::ContentSettings;
+use nigh_service::ContentSettings;
 use nigh_sim::{Sample, Sizes};
 
 /// What is replayed unless policies are named.

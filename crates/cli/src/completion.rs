@@ -10,7 +10,7 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use nigh_device::Profile;
 use nigh_policy::{Info, registry, unified};
-use nigh_server::ControlClient;
+use nigh_service::ControlClient;
 
 /// The variable by which a shell's script asks this program for completions.
 pub(crate) const VARIABLE: &str = "NIGH_COMPLETE";

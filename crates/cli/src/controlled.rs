@@ -1,7 +1,7 @@
 //! A running server, reached by its control socket.
 
 use anyhow::Context;
-use nigh_server::ControlClient;
+use nigh_service::ControlClient;
 
 use crate::args::ControlArgs;
 

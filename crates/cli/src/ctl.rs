@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use nigh_control::sidecar;
-use nigh_server::{
+use nigh_service::{
     BLOCK, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics, LatencySummary,
     LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport, PendingState,
     RecordingStatus, Statistics, TargetStatistics,

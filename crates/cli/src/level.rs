@@ -2,9 +2,8 @@
 
 use anyhow::{Context, bail, ensure};
 use nigh_level::Limits;
-use nigh_server::{
-    Lender, LenderClient, LenderFileSettings, LenderSettings, LenderStatistics, Listen, MetricsSettings, TlsSettings,
-};
+use nigh_server::{Lender, LenderFileSettings, LenderSettings};
+use nigh_service::{LenderClient, LenderStatistics, Listen, MetricsSettings, TlsSettings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use nigh_server::{Command, ControlClient, Recording, RecordingStatus};
+use nigh_service::{Command, ControlClient, Recording, RecordingStatus};
 use nigh_sim::Sample;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

@@ -14,7 +14,7 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use nigh_backend::Target;
-use nigh_server::{ClientTlsSettings, TlsSettings};
+use nigh_service::{ClientTlsSettings, TlsSettings};
 use nix::unistd::{Gid, Group, Uid, User, geteuid, initgroups, setresgid, setresuid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
 

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
-use nigh_server::{
+use nigh_server::NBD;
+use nigh_service::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
     HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings,
-    Scheme, Server, ServerShare, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings, WriteMode, is_denied,
+    Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings, WriteMode,
+    is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -165,7 +167,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let control = plan.control.clone().map(Listen::Unix);
     plan.listen.iter().chain(&control).try_for_each(Listen::check_free)?;
-    let server = Arc::new(Server::start(plan.settings.clone())?);
+    let server = Arc::new(Service::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         server.record(recording.clone())?;
     }
@@ -183,10 +185,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!("metrics on {address}");
     }
     for address in &plan.listen {
-        let address = server.listen(address, plan.insecure_tcp)?;
+        let address = server.listen(NBD, address, plan.insecure_tcp)?;
         tracing::info!("listening on {address}");
     }
-    let passed = server.listen_on_passed(plan.insecure_tcp)?;
+    let passed = server.listen_on_passed(NBD, plan.insecure_tcp)?;
     if plan.listen.is_empty() && passed == 0 && !args.stdio {
         drop(gate);
         // There is nothing to lose.
@@ -207,7 +209,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if args.stdio {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
-        server.attach(input, output, move || {
+        server.attach(NBD, input, output, move || {
             // Fails where the server ends already.
             let _ = stop.send(());
         });
@@ -249,7 +251,7 @@ fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
 }
 
 /// Logs what is served, from what memory, and how clients connect.
-fn introduce(server: &Server) {
+fn introduce(server: &Service) {
     let Statistics { host, exports, .. } = server.statistics();
     let HostStatistics { memory_bytes, policy, readahead, .. } = host;
     tracing::info!("cache of {}, policy {policy}, read-ahead {readahead}", human_bytes(memory_bytes));
@@ -274,7 +276,7 @@ fn watch_signals(stop: Sender<()>, reload: Sender<Reload>) -> anyhow::Result<()>
     Ok(())
 }
 
-fn reload_on_request(server: &Server, args: &ServeArgs, reloads: &Receiver<Reload>) {
+fn reload_on_request(server: &Service, args: &ServeArgs, reloads: &Receiver<Reload>) {
     for asked in reloads {
         let done = reload(server, args);
         match &done {
@@ -292,7 +294,7 @@ fn reload_on_request(server: &Server, args: &ServeArgs, reloads: &Receiver<Reloa
 }
 
 /// What can be changed while running: memory, policy, read-ahead, exports and certificates.
-fn reload(server: &Server, args: &ServeArgs) -> Result<(), ReloadError> {
+fn reload(server: &Service, args: &ServeArgs) -> Result<(), ReloadError> {
     // That was for the start.
     let args = &ServeArgs { take_over: false, ..args.clone() };
     let plan = plan(args).map_err(|error| ReloadError { words: causes(&*error), is_denied: is_denied(&*error) })?;

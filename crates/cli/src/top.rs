@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use nigh_server::{Command, ControlClient, ControlError};
+use nigh_service::{Command, ControlClient, ControlError};
 use serde::Serialize;
 
 use crate::args::SortArg;

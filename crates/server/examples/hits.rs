@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 use nigh_nbd::client::Handshake;
 use nigh_nbd::wire::command;
 use nigh_nbd::{Framing, RequestHeader};
-use nigh_server::{ExportSettings, Server, Settings};
+use nigh_server::NBD;
+use nigh_service::{ExportSettings, Service, Settings};
 
 /// Reads of a round.
 const READS: usize = 960;
@@ -22,9 +23,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [depth, rounds] = arguments.as_slice() else { return Err("expected DEPTH ROUNDS".into()) };
     let (depth, rounds): (usize, usize) = (depth.parse()?, rounds.parse()?);
     let export = ExportSettings::new("disk", format!("memory:{}", BLOCKS * BLOCK).parse()?);
-    let server = Server::start(Settings::new(2 * (BLOCKS * BLOCK) as u64, "lirs".parse()?, vec![export]))?;
+    let server = Service::start(Settings::new(2 * (BLOCKS * BLOCK) as u64, "lirs".parse()?, vec![export]))?;
     let (ours, theirs) = UnixStream::pair()?;
-    server.attach(theirs.try_clone()?.into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone()?.into(), theirs.into(), || ());
 
     let mut stream = Handshake::begin(ours)?.negotiate("disk")?.stream;
     let mut replies = vec![0; depth * (HEADER + BLOCK)];

@@ -14,17 +14,16 @@ use nigh_host::front::{Ahead, Cache, Measure, PIECE, STEP, Submission, Submitted
 use nigh_host::{BLOCK, SubmitError};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
 use nigh_policy::Stream as Source;
+use nigh_service::front::{Asked, Guest, Stream};
 use nigh_trace::Op as Recorded;
 
 use crate::error::Ended;
 use crate::input::{BUFFER, Input, Loan, PATIENCE_FRAMES};
 use crate::job::{Frames, Job, Kind};
 use crate::link::{self, Data, Link, Reply};
-use crate::negotiate::{Guest, negotiate};
+use crate::negotiate::negotiate;
 use crate::patience::{PATIENCE, RATE_MIN};
-use crate::recording::Asked;
 use crate::status;
-use crate::stream::Stream;
 
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
@@ -40,8 +39,9 @@ const HEAP_GLANCE: Duration = Duration::from_millis(10);
 /// After so long, slow clients of other exports have to leave for it, each time.
 const HEAP_DEMAND: Duration = Duration::from_millis(500);
 
-/// Serves a client until it leaves or `stream` is shut down. What it may see is the business of `guest`.
-pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<(), Ended> {
+/// Serves a client until it leaves or its stream is shut down.
+pub(crate) fn serve(guest: &Guest<'_>) -> Result<(), Ended> {
+    let (stream, cache) = (guest.stream(), guest.host().cache());
     let Some(mut session) = Connection::begin(stream.clone(), cache, guest)? else { return Ok(()) };
     let run = catch_unwind(AssertUnwindSafe(|| {
         let result = session.run();
@@ -110,7 +110,7 @@ impl Connection {
         let Some((transmission, export)) = negotiate(&mut input, guest)? else { return Ok(None) };
         stream.set_patience(PATIENCE_FRAMES, link::GLANCE)?;
         input.patience = PATIENCE;
-        let recorder = (guest.id, guest.common.recorder.clone());
+        let recorder = (guest.id, guest.recorder().clone());
         let link = Link::new(stream, transmission.framing(), export, cache.clone(), recorder);
         Ok(Some(Connection {
             input,
@@ -647,12 +647,28 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::sync::mpsc::channel;
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Sender, channel};
 
+    use nigh_host::front::lock;
     use nigh_nbd::client::Client;
+    use nigh_service::front::Front;
+    use nigh_service::{ExportSettings, Service, Settings};
 
     use super::*;
-    use crate::{ExportSettings, Server, Settings};
+    use crate::NBD;
+
+    /// Gets the link of the next client.
+    static LINKS: Mutex<Option<Sender<Arc<Link>>>> = Mutex::new(None);
+
+    fn serve_and_show(guest: &Guest<'_>) {
+        let cache = guest.host().cache();
+        let mut session = Connection::begin(guest.stream().clone(), cache, guest).unwrap().unwrap();
+        lock(&LINKS).take().unwrap().send(session.link.clone()).unwrap();
+        // It may be that the client is gone.
+        let _ = session.run();
+        session.link.close();
+    }
 
     #[test]
     fn unsent_replies_to_block_status_are_limited() {
@@ -660,39 +676,29 @@ mod tests {
         // So many replies of 16 KiB are more than may be unsent, and more than a socket holds.
         const REQUESTS: usize = 300;
         let export = ExportSettings::new("disk", format!("memory:{}M", DISK >> 20).parse().unwrap());
-        let server = Server::start(Settings::new(2 * DISK, "lru".parse().unwrap(), vec![export])).unwrap();
-        let common = &server.common;
+        let server = Service::start(Settings::new(2 * DISK, "lru".parse().unwrap(), vec![export])).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let stream = Arc::new(Stream::socket(theirs.into()));
-        let id = common.register(stream.clone(), None).unwrap();
-        std::thread::scope(|scope| {
-            let (links, begun) = channel();
-            scope.spawn(move || {
-                let guest = Guest { common, id, tls: None };
-                let mut session = Connection::begin(stream, common.host.cache(), &guest).unwrap().unwrap();
-                links.send(session.link.clone()).unwrap();
-                // It may be that the client is gone.
-                let _ = session.run();
-                session.link.close();
-            });
-            let mut client = Client::connect(ours, "disk", &["x-nigh:cache"]).unwrap();
-            let link = begun.recv().unwrap();
-            for at in (0..DISK).step_by(2 * BLOCK as usize) {
-                client.read(at, BLOCK as usize).unwrap();
-            }
-            for _ in 0..REQUESTS {
-                client.submit(Command::BlockStatus { one: false }, 0, DISK).unwrap();
-            }
-            while !link.is_full() {
-                assert!(link.requests() < REQUESTS * 3 / 4, "it goes on, whatever is unsent");
-                std::thread::yield_now();
-            }
-            while client.in_flight() > 0 {
-                let reply = client.receive().unwrap();
-                assert_eq!(reply.status[0].extents.len() as u64, DISK / BLOCK);
-            }
-        });
-        common.forget(id);
+        let (links, begun) = channel();
+        *lock(&LINKS) = Some(links);
+        let front = Front { serve: serve_and_show, ..NBD };
+        server.attach(front, theirs.try_clone().unwrap().into(), theirs.into(), || ());
+        let mut client = Client::connect(ours, "disk", &["x-nigh:cache"]).unwrap();
+        let link = begun.recv().unwrap();
+        for at in (0..DISK).step_by(2 * BLOCK as usize) {
+            client.read(at, BLOCK as usize).unwrap();
+        }
+        for _ in 0..REQUESTS {
+            client.submit(Command::BlockStatus { one: false }, 0, DISK).unwrap();
+        }
+        while !link.is_full() {
+            assert!(link.requests() < REQUESTS * 3 / 4, "it goes on, whatever is unsent");
+            std::thread::yield_now();
+        }
+        while client.in_flight() > 0 {
+            let reply = client.receive().unwrap();
+            assert_eq!(reply.status[0].extents.len() as u64, DISK / BLOCK);
+        }
+        drop(client);
         server.shut_down().unwrap();
     }
 }

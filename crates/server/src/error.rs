@@ -1,117 +1,9 @@
-//! What can go wrong.
+//! Errors of connections.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use nigh_nbd::InvalidExport;
-use nigh_tls::TlsError;
-
-use crate::descriptors::TooFewDescriptors;
-use crate::listen::ListenError;
-
-/// Why a server does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// There is nothing to serve.
-    #[error("there is no export to serve")]
-    NoExports,
-    /// An export cannot be served.
-    #[error(transparent)]
-    Export(#[from] ExportError),
-    /// Certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The cache does not start.
-    #[error(transparent)]
-    Host(#[from] nigh_host::StartError),
-    /// There are not enough file descriptors.
-    #[error(transparent)]
-    Descriptors(#[from] TooFewDescriptors),
-    /// It cannot listen.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// Statistics cannot be served.
-    #[error("cannot serve statistics on {0}: {1}")]
-    Metrics(SocketAddr, io::Error),
-    /// Other machines could read the statistics.
-    #[error(
-        "statistics on {0} would be open to the network: use a loopback address, give --metrics-token, or say --insecure-tcp"
-    )]
-    OpenMetrics(SocketAddr),
-    /// The token for statistics cannot be used.
-    #[error("the token in {path} cannot be used: {reason}")]
-    Token {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// The file of a level server cannot be used.
-    #[error("level {0}")]
-    File(#[from] nigh_backend::LevelError),
-    /// The same.
-    #[error("level {0}")]
-    OpenFile(#[from] nigh_backend::OpenError),
-    /// The file of a level server has no more room than its memory.
-    #[error("level {path}: it has to be at least 70M larger than --memory, because every block in memory has a place in it, too", path = .0.display())]
-    SmallFile(PathBuf),
-    /// There is no memory for the blocks of a level server.
-    #[error(transparent)]
-    NoRoom(#[from] nigh_level::NoRoom),
-    /// The system gives no thread or descriptor.
-    #[error("cannot start: {0}")]
-    System(#[from] io::Error),
-}
-
-/// Why an export cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// Its name cannot be offered.
-    #[error(transparent)]
-    Offer(#[from] InvalidExport),
-    /// Its name has characters that change a terminal instead of being shown.
-    #[error("export {0:?}: a name has no control characters")]
-    Controls(String),
-    /// It is for certain clients, and nobody is asked for a certificate.
-    #[error("export {0} is for certain clients, which takes TLS with an authority for client certificates")]
-    NoClientCa(String),
-}
-
-/// Why a running server cannot be changed so.
-#[derive(Debug, thiserror::Error)]
-pub enum ChangeError {
-    /// There is no export of this name.
-    #[error("there is no export {0}")]
-    NoExport(String),
-    /// The export is being removed.
-    #[error("export {0} is being removed, and its device has not completed that: try again later")]
-    Leaving(String),
-    /// The export is being opened.
-    #[error("export {0} is being opened, and its device has not responded: remove it first, or try again later")]
-    Opening(String),
-    /// An export cannot be served.
-    #[error(transparent)]
-    Export(#[from] ExportError),
-    /// The cache cannot be changed so.
-    #[error(transparent)]
-    Host(#[from] nigh_host::ChangeError),
-    /// Certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// There are not enough file descriptors.
-    #[error(transparent)]
-    Descriptors(#[from] TooFewDescriptors),
-    /// TLS is for all clients over TCP or for none.
-    #[error("TLS cannot be switched on or off while the server runs")]
-    TlsOnOff,
-    /// The system gives no thread.
-    #[error("no thread for the change: {0}")]
-    Thread(io::Error),
-    /// The server is shutting down.
-    #[error("the server is shutting down")]
-    Stopping,
-}
+use nigh_service::front::Refused;
 
 /// Why a connection ended before the client said goodbye.
 #[derive(Debug, thiserror::Error)]
@@ -128,17 +20,4 @@ pub(crate) enum Ended {
     Refused(#[from] Refused),
     #[error("its thread panicked")]
     Panic,
-}
-
-/// Why a client cannot have the export that it chose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
-    #[error("the export has as many clients as allowed")]
-    Full,
-    #[error("the remaining connections are reserved for other exports")]
-    Crowded,
-    #[error("the export is being removed")]
-    Leaving,
-    #[error("the export is for other clients now")]
-    Others,
 }

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use nigh_engine::Exclusive;
 use nigh_host::front::Budget;
-
-use crate::stream::Stream;
+use nigh_service::front::Stream;
 
 /// Bytes that are received ahead. Payloads of writes go past it into the engines' frames.
 pub(crate) const BUFFER: usize = 16 << 10;

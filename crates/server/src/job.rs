@@ -8,10 +8,10 @@ use std::time::Duration;
 use nigh_engine::{Fault, Fill, Outcome, Shared};
 use nigh_host::front::{Measure, Waiter, Work, lock};
 use nigh_nbd::{Errno, Tag};
+use nigh_service::front::Asked;
 use nigh_trace::Op;
 
 use crate::link::{Data, Link, Reply};
-use crate::recording::Asked;
 
 /// How the answer to a request is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! for a client or the file.
 
 mod connection;
+mod error;
 mod fetching;
 mod file;
-pub(crate) mod statistics;
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -20,27 +20,22 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nigh_host::front::lock;
-use nigh_level::{ClientState, Limits, Store};
+use nigh_level::{ClientState, Limits, Store, StoreCounts};
+use nigh_service::parts::{
+    Controllers, Desk, Form, Fruitless, Gate, Listener, Newcomer, Peer, Place, Refusals, Report, Stream, allow,
+    attend_with, done, one_line, place, refused,
+};
+use nigh_service::{
+    Answer, Closed, Command, LenderClient, LenderCounts, LenderFile, LenderStatistics, Listen, MetricsSettings,
+    SocketSettings,
+};
 use nigh_tls::{TlsError, TlsSettings};
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 
-use crate::command::Command;
-use crate::control::{self, Answer};
-use crate::controllers::Controllers;
-use crate::descriptors;
-use crate::error::StartError;
-use crate::gate::{Closed, Gate};
-use crate::http::{Desk, Form, Report};
-use crate::listen::{Listen, Listener};
-use crate::newcomers::{self, Fruitless, Newcomer, Peer, Place};
-use crate::refusals::Refusals;
-use crate::settings::{MetricsSettings, SocketSettings};
-use crate::stream::Stream;
-
+use error::StartError;
 use file::File;
 pub use file::LenderFileSettings;
-use statistics::{LenderClient, LenderFile, LenderStatistics};
 
 /// When a silent client is first asked whether it is there, then how often, and how often in vain: a client whose machine is gone
 /// keeps its name from its successor for no longer than that.
@@ -125,8 +120,8 @@ impl Lender {
     /// Makes the level; nobody can connect yet.
     pub fn start(settings: LenderSettings) -> Result<Lender, StartError> {
         let LenderSettings { mut limits, file, connections_max, tls, metrics } = settings;
-        let config = tls.as_ref().map(TlsSettings::configure).transpose()?;
-        descriptors::allow(connections_max, std::iter::empty())?;
+        let config = tls.as_ref().map(TlsSettings::configure).transpose().map_err(nigh_service::StartError::from)?;
+        allow(connections_max, std::iter::empty()).map_err(nigh_service::StartError::from)?;
         let http = match &metrics {
             Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,
@@ -173,7 +168,8 @@ impl Lender {
         if lender.common.file.is_some() {
             let common = lender.common.clone();
             let write = move || common.file.iter().for_each(|file| file.write_all(&common));
-            *lock(&lender.writer) = Some(Builder::new().name("writing".into()).spawn(write)?);
+            let writer = Builder::new().name("writing".into()).spawn(write).map_err(nigh_service::StartError::from)?;
+            *lock(&lender.writer) = Some(writer);
         }
         if let Some(((_, listener), desk)) = http {
             let common = lender.common.clone();
@@ -186,7 +182,7 @@ impl Lender {
         Ok(lender)
     }
 
-    /// As [`Server::close_gate`](crate::Server::close_gate).
+    /// As [`Service::close_gate`](nigh_service::Service::close_gate).
     pub fn close_gate(&self) -> Closed<'_> {
         self.common.gate.close()
     }
@@ -203,7 +199,7 @@ impl Lender {
 
     /// Listens for clients, and returns where: with the port that the system chose for port 0. Without TLS, the address has to be
     /// this machine's own, unless `insecure`.
-    pub fn listen(&self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
+    pub fn listen(&self, address: &Listen, insecure: bool) -> Result<Listen, nigh_service::StartError> {
         let is_safe = insecure || self.common.settings.is_some();
         let listener = Listener::bind(address, is_safe, &SocketSettings::default())?;
         let at = listener.address();
@@ -212,11 +208,11 @@ impl Lender {
     }
 
     /// Takes the commands `status` and `reload` on a Unix socket that is its owner's alone.
-    pub fn control(&self, path: &Path) -> Result<(), StartError> {
+    pub fn control(&self, path: &Path) -> Result<(), nigh_service::StartError> {
         let listener = Listener::bind(&Listen::Unix(path.to_owned()), false, &SocketSettings::default())?;
         self.accept(listener, "control", |common, socket, _| {
             let at = common.clone();
-            control::attend_with(&common.controllers, socket, move |_, line| at.answer(line));
+            attend_with(&common.controllers, socket, move |_, line| at.answer(line));
         })
     }
 
@@ -269,7 +265,7 @@ impl Lender {
         listener: Listener,
         name: &str,
         client: impl Fn(&Arc<Common>, OwnedFd, Peer) + Send + 'static,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), nigh_service::StartError> {
         let listener = Arc::new(listener);
         lock(&self.listeners).push(listener.clone());
         let common = self.common.clone();
@@ -307,7 +303,7 @@ impl Common {
         let (most, now) = (self.connections_max, Instant::now());
         let mut guests = lock(&self.guests);
         let others = guests.iter().map(|(number, guest)| (*number, guest.stream.is_abandoned(), guest.newcomer));
-        match newcomers::place(others, Some(from), most, now) {
+        match place(others, Some(from), most, now) {
             Place::Free => {}
             Place::Of(other) => {
                 let other = guests.get_mut(&other).expect("it is there");
@@ -388,12 +384,12 @@ impl Common {
             name: name.to_owned(),
             connections: connections.into(),
             used_bytes: u64::from(blocks) * block,
-            counts: counts.into(),
+            counts: counted(counts),
         };
         let mut clients: Vec<LenderClient> = store.clients().map(client).collect();
         let (all, free) = (store.counts(), store.free());
         drop(store);
-        let counts = all.into();
+        let counts = counted(all);
         let file = self.file.as_ref().map(|file| LenderFile {
             path: file.path().display().to_string(),
             bytes: u64::from(self.limits.blocks) * block,
@@ -424,13 +420,27 @@ impl Common {
 
     fn answer(&self, line: &[u8]) -> Answer {
         match serde_json::from_slice(line) {
-            Ok(Command::Status {}) => Answer { level: Some(self.statistics()), ..control::done() },
+            Ok(Command::Status {}) => Answer { level: Some(self.statistics()), ..done() },
             Ok(Command::Reload {}) => match self.reload() {
-                Ok(()) => control::done(),
-                Err(error) => control::refused(control::one_line(&error.to_string())),
+                Ok(()) => done(),
+                Err(error) => refused(one_line(&error.to_string())),
             },
-            Ok(_) => control::refused("a level server has the commands 'status' and 'reload' only".to_owned()),
-            Err(error) => control::refused(control::one_line(&format!("no command: {error}"))),
+            Ok(_) => refused("a level server has the commands 'status' and 'reload' only".to_owned()),
+            Err(error) => refused(one_line(&format!("no command: {error}"))),
         }
+    }
+}
+
+/// What is reported of the store's counts.
+fn counted(counts: StoreCounts) -> LenderCounts {
+    let StoreCounts { found, missed, demoted, replaced, invalidated, refused, .. } = counts;
+    LenderCounts {
+        retrieves: found + missed,
+        hits: found,
+        misses: missed,
+        stores: demoted,
+        evictions: replaced,
+        invalidations: invalidated,
+        refused_requests: refused,
     }
 }

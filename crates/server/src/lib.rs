@@ -1,64 +1,69 @@
-//! Serves disks over NBD: negotiation, connections, listeners, TLS, the control socket and statistics.
+//! NBD as a front of the service: negotiation, requests and replies.
 
 #![doc = include_str!("../README.md")]
 
-mod admin;
-mod check;
-mod clients;
-mod command;
 mod connection;
-mod control;
-mod controllers;
-mod denied;
-mod descriptors;
 mod error;
-mod export;
-mod exposition;
-mod gate;
-mod http;
 mod input;
 mod job;
 mod lender;
 mod link;
-mod listen;
-mod metrics;
 mod negotiate;
-mod newcomers;
-mod options;
 mod patience;
-mod pending;
-mod rates;
-mod recording;
-mod refusals;
-mod server;
-mod settings;
-mod socket;
 mod status;
-mod stream;
-mod tls;
 mod uri;
 
-pub use nigh_host::{
-    Allocation, BLOCK, Chunk, ClientTlsSettings, ContentSettings, ContentStatistics, Directive, DiskError,
-    DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelServerStatistics,
-    LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings,
-    TargetStatistics, TenantStatistics, Unwritten, WarmSettings, WriteMode,
-};
+use nigh_service::front::{Front, Guest};
 
-pub use command::Command;
-pub use control::{Answer, ControlClient, ControlError, ReloadError};
-pub use denied::is_denied;
-pub use descriptors::TooFewDescriptors;
-pub use error::{ChangeError, ExportError, StartError};
-pub use gate::Closed;
-pub use lender::statistics::{LenderClient, LenderCounts, LenderFile, LenderStatistics};
 pub use lender::{Lender, LenderFileSettings, LenderSettings};
-pub use listen::{Listen, ListenError};
-pub use metrics::{ExportStatistics, Statistics};
-pub use nigh_tls::{TlsError, TlsSettings};
-pub use options::{ExportOptions, OptionError, amount};
-pub use pending::{PendingExport, PendingState};
-pub use rates::Rates;
-pub use recording::{RecordError, Recording, RecordingEnd, RecordingStatus};
-pub use server::Server;
-pub use settings::{ExportSettings, MetricsSettings, Settings, SocketSettings};
+
+use error::Ended;
+
+/// NBD over sockets and pipes, for [`Service::listen`](nigh_service::Service::listen) and
+/// [`Service::attach`](nigh_service::Service::attach).
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+///
+/// use nigh_nbd::client::Client;
+/// use nigh_server::NBD;
+/// use nigh_service::{Allocation, Chunk, Directive, ExportSettings, Order, Service, Settings};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let disk = ExportSettings::new("disk", "memory:16M".parse()?);
+/// let mut settings = Settings::new(4 << 20, "lru".parse()?, vec![disk]);
+/// settings.host.allocate = Some(Allocation::LruSp);
+/// let server = Service::start(settings)?;
+///
+/// // It will be read from first to last, again and again: of what is there, the end is needed last.
+/// server.hint("disk", &Directive::SetPolicy { priority: 0, policy: Order::Mru })?;
+/// let all = Chunk { file: 0, bytes: None };
+/// server.hint("disk", &Directive::Predict { accesses: vec![all; 3] })?;
+///
+/// let (ours, theirs) = UnixStream::pair()?;
+/// server.attach(NBD, theirs.try_clone()?.into(), theirs.into(), || ());
+/// let mut client = Client::connect(ours, "disk", &[])?;
+/// for _ in 0..3 {
+///     for block in 0..4096 {
+///         client.read(block * 4096, 4096)?;
+///     }
+/// }
+/// client.disconnect()?;
+///
+/// let disk = &server.statistics().exports[0].disk;
+/// // LRU would have kept nothing until it is read again.
+/// assert!(disk.misses + disk.prefetch_issued < 3 * 4096);
+/// server.shut_down().map_err(|unwritten| unwritten[0].clone())?;
+/// # Ok(())
+/// # }
+/// ```
+pub const NBD: Front = Front { uri: uri::uri, serve };
+
+fn serve(guest: &Guest<'_>) {
+    let id = guest.id;
+    match connection::serve(guest) {
+        Ok(()) => tracing::debug!(id, "left"),
+        Err(error @ Ended::Panic) => tracing::error!(id, %error, "the connection ended"),
+        Err(error) => guest.note_failed(&error),
+    }
+}

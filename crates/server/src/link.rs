@@ -15,12 +15,10 @@ use std::time::{Duration, Instant};
 use nigh_engine::{Fill, Shared};
 use nigh_host::front::{Budget, Cache, Disk, Measure, Outlet, Work};
 use nigh_nbd::{Framing, Header};
+use nigh_service::front::{Asked, Export, Recorder, SLICES_MAX, Stream};
 
 use self::outbox::{Batch, Held, Outbox, Sent};
-use crate::export::Export;
 use crate::patience::{PATIENCE, RATE_MIN};
-use crate::recording::{Asked, Recorder};
-use crate::stream::{SLICES_MAX, Stream};
 
 /// Most bytes of read replies on their way, unless it is one reply: no further reads are begun beyond.
 const BYTES_MAX: usize = 2 << 20;
@@ -436,9 +434,9 @@ mod tests {
     use nigh_host::BLOCK;
     use nigh_host::front::{Submission, Waiter};
     use nigh_policy::Stream as Source;
+    use nigh_service::{ExportSettings, Service, Settings};
 
     use super::*;
-    use crate::{ExportSettings, Server, Settings};
 
     /// Tells that a reply came.
     struct Told(Sender<()>);
@@ -476,7 +474,7 @@ mod tests {
     fn driver_18_long_replies_are_left_to_the_writer() {
         const LONG: usize = 4 << 20;
         let export = ExportSettings::new("disk", "memory:1M".parse().unwrap());
-        let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
+        let server = Service::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         if rustix::net::sockopt::set_socket_send_buffer_size_force(&theirs, 4 * LONG).is_err() {
             println!(
@@ -485,7 +483,7 @@ mod tests {
             return server.shut_down().unwrap();
         }
         let stream = Arc::new(Stream::socket(theirs.into()));
-        let (cache, export) = (server.host().cache(), server.common.find("disk").unwrap());
+        let (cache, export) = (server.host().cache(), server.export("disk").unwrap());
         let link = Link::new(stream, Framing::Simple, export, cache.clone(), (0, Arc::default()));
         for _ in 0..LONG / BATCH {
             assert!(link.take_heap(BATCH));
@@ -505,9 +503,9 @@ mod tests {
         // More than a socket holds, and than an export has for itself.
         const LONG: usize = 3 << 20;
         let export = ExportSettings::new("disk", "memory:1M".parse().unwrap());
-        let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
+        let server = Service::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
         let cache = server.host().cache();
-        let export = server.common.find("disk").unwrap();
+        let export = server.export("disk").unwrap();
         let heap = cache.heap().left();
         let mut work = Work::default();
         let mut read = || {

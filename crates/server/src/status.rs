@@ -19,7 +19,7 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Bytes that are looked at first; if that does not suffice, four times as many, and so on.
 const STEP: u64 = 16 << 20;
 
-/// The most extents of a reply where memory is scarce, for each context.
+/// The most extents of a reply where memory is scarce, for each context: it fits into the memory that each export has for itself.
 pub(crate) const EXTENTS_FEW: usize = 8192;
 
 /// The most extents of a reply, for each context.
@@ -203,8 +203,9 @@ mod tests {
     use std::cell::Cell;
     use std::os::unix::fs::FileExt;
 
+    use nigh_service::{ExportSettings, Service, Settings};
+
     use super::*;
-    use crate::{ExportSettings, Server, Settings};
 
     #[test]
     fn cancel_8_a_device_is_not_asked_on_for_a_client_that_left() {
@@ -218,8 +219,8 @@ mod tests {
             file.write_all_at(&[1; BLOCK as usize], block * BLOCK).unwrap();
         }
         let export = ExportSettings::new("disk", path.to_str().unwrap().parse().unwrap());
-        let server = Server::start(Settings::new(8 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
-        let host = &server.common.host;
+        let server = Service::start(Settings::new(8 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
+        let host = server.host();
         let disk = host.disk("disk").unwrap();
         for (stays_for, asked) in [(u32::MAX, 3), (1, 2)] {
             let looked = Cell::new(0);

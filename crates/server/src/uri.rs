@@ -3,8 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use nigh_nbd::uri::encode;
-
-use crate::listen::Listen;
+use nigh_service::Listen;
 
 /// `export` as clients of `address` name it, over TCP with TLS if `tls`.
 pub(crate) fn uri(address: &Listen, export: &str, tls: bool) -> String {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use nigh_nbd::client::Client;
 use nigh_policy::Spec;
-use nigh_server::{DiskSettings, ExportSettings, Listen, Server, Settings, Statistics};
+use nigh_server::NBD;
+use nigh_service::{DiskSettings, ExportSettings, Listen, Service, Settings, Statistics};
 use nigh_trace::Request;
 use tempfile::TempDir;
 
@@ -151,8 +152,8 @@ pub(super) fn serve(
     // The cache of a replay is not divided.
     settings.host.shards = Some(1);
     settings.connections_max = 2 * CLIENTS * TENANTS.len();
-    let server = Server::start(settings)?;
-    let driven = server.listen(&Listen::Unix(disks.socket()), false).map_err(anyhow::Error::from).and_then(|_| {
+    let server = Service::start(settings)?;
+    let driven = server.listen(NBD, &Listen::Unix(disks.socket()), false).map_err(anyhow::Error::from).and_then(|_| {
         let start = Instant::now();
         let latencies = drive(&server, &disks.socket(), requests, done, stop)?;
         Ok(Served::new(&server.statistics(), latencies, start.elapsed()))
@@ -163,7 +164,7 @@ pub(super) fn serve(
 
 /// The order in which clients take the requests, and the cache references their blocks.
 struct Turns<'a> {
-    server: &'a Server,
+    server: &'a Service,
     requests: &'a [Request],
     next: usize,
     /// Requests of each tenant that were sent.
@@ -192,7 +193,7 @@ impl Turns<'_> {
 
 /// Sends `requests` by all clients, and says how long each took.
 fn drive(
-    server: &Server,
+    server: &Service,
     socket: &Path,
     requests: &[Request],
     done: &AtomicU64,

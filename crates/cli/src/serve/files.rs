@@ -1,7 +1,7 @@
 //! The files that a server opens, for its sandbox.
 
 use anyhow::Context;
-use nigh_server::{Listen, Settings};
+use nigh_service::{Listen, Settings};
 
 use super::Plan;
 use crate::args::ServeArgs;

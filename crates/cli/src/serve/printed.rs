@@ -1,6 +1,6 @@
 //! What flags and a file amount to, as a file of `--config`.
 
-use nigh_server::{
+use nigh_service::{
     Allocation, ExportOptions, ExportSettings, LevelSettings, Settings, SocketSettings, WriteMode, amount,
 };
 

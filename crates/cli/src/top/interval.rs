@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nigh_server::{BLOCK, DiskStatistics, LatencySummary, LevelStatistics, Statistics, TenantStatistics};
+use nigh_service::{BLOCK, DiskStatistics, LatencySummary, LevelStatistics, Statistics, TenantStatistics};
 use serde::Serialize;
 
 use crate::args::SortArg;

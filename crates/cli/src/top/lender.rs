@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 use std::time::Instant;
 
-use nigh_server::{Command, ControlClient, ControlError, LenderClient, LenderCounts, LenderFile, LenderStatistics};
+use nigh_service::{Command, ControlClient, ControlError, LenderClient, LenderCounts, LenderFile, LenderStatistics};
 use serde::Serialize;
 
 use super::percent;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nigh_server::ControlClient;
+use nigh_service::ControlClient;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout};

@@ -11,10 +11,10 @@ use nigh_level::{
     Connection, Decoded, Handled, Hello, Limits, MESSAGE_MAX, REQUEST_MAX, Refusal, Rejected, Reply, Request,
     Result as Outcome, Violation, Welcome,
 };
+use nigh_service::parts::Stream;
 
 use super::fetching::Fetching;
 use super::{Common, Guest};
-use crate::stream::Stream;
 
 /// Requests of a client that may be on their way.
 const REQUESTS: u32 = 256;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use nigh_backend::PlacesBuffer;
 use nigh_host::front::lock;
 use nigh_level::{Fetch, ReadBlock};
+use nigh_service::parts::Stream;
 
 use super::Common;
 use super::file::File;
-use crate::stream::Stream;
 
 /// The most threads of a connection.
 const THREADS: usize = 4;

@@ -15,10 +15,10 @@ use nigh_backend::{Home, Image, LevelFile, PLACES, Places, PlacesBuffer};
 use nigh_engine::{Stored, Volume};
 use nigh_host::front::lock;
 use nigh_level::{Cold, Filed, Kept, KeptBlock, Limits, ReadBlock, Store};
+use nigh_service::parts::Refusals;
 
 use super::Common;
-use crate::error::StartError;
-use crate::refusals::Refusals;
+use super::error::StartError;
 
 /// Blocks that are written before their state is noted.
 const BATCH: usize = 64;

@@ -6,28 +6,29 @@ use std::time::Duration;
 
 use nigh_nbd::client::Client;
 use nigh_nbd::{Framing, RequestHeader, wire};
-use nigh_server::{ExportSettings, Server, Settings};
+use nigh_server::NBD;
+use nigh_service::{ExportSettings, Service, Settings};
 
 const MIB: u64 = 1 << 20;
 /// Of a simple or structured reply: the magic number comes first.
 const REPLY_LEAST: usize = 16;
 
-fn start(export: ExportSettings) -> Server {
+fn start(export: ExportSettings) -> Service {
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
     settings.host.shards = Some(1);
     settings.host.patience = Duration::from_millis(100);
-    Server::start(settings).unwrap()
+    Service::start(settings).unwrap()
 }
 
-fn connect(server: &Server) -> (UnixStream, Client<UnixStream>) {
+fn connect(server: &Service) -> (UnixStream, Client<UnixStream>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone().unwrap().into(), theirs.into(), || ());
     let client = Client::connect(ours.try_clone().unwrap(), "disk", &[]).unwrap();
     (ours, client)
 }
 
 /// Sends a write in two parts, and asserts that its reply comes after the second; then the connection still works.
-fn fails_late(server: &Server, offset: u64, length: u32) {
+fn fails_late(server: &Service, offset: u64, length: u32) {
     let (mut stream, mut client) = connect(server);
     let header = RequestHeader { flags: 0, command: wire::command::WRITE, cookie: 9, offset, length: length.into() };
     stream.write_all(&header.encode(Framing::Structured).unwrap()).unwrap();

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use nigh_nbd::client::{Client, Handshake};
 use nigh_nbd::{Command, Framing, RequestHeader, wire};
-use nigh_server::{ExportSettings, Listen, Server, Settings};
+use nigh_server::NBD;
+use nigh_service::{ExportSettings, Listen, Service, Settings};
 
 const MIB: u64 = 1 << 20;
 
@@ -16,18 +17,18 @@ fn settings(memory: u64, targets: &[(&str, &str)]) -> Settings {
     Settings::new(memory, "lru".parse().unwrap(), targets.iter().map(export).collect())
 }
 
-fn start(memory: u64, targets: &[(&str, &str)]) -> Server {
-    Server::start(settings(memory, targets)).unwrap()
+fn start(memory: u64, targets: &[(&str, &str)]) -> Service {
+    Service::start(settings(memory, targets)).unwrap()
 }
 
-fn socket(server: &Server) -> UnixStream {
+fn socket(server: &Service) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone().unwrap().into(), theirs.into(), || ());
     ours
 }
 
 /// A client of `export` with simple replies, whose bytes are the test's own.
-fn simple(server: &Server, export: &str) -> UnixStream {
+fn simple(server: &Service, export: &str) -> UnixStream {
     choose(socket(server), export)
 }
 
@@ -59,7 +60,7 @@ fn read(client: &mut (impl Read + Write), length: u64) {
 }
 
 /// Waits until no client is left. `check` is called meanwhile.
-fn wait_until_left(server: &Server, check: impl Fn()) {
+fn wait_until_left(server: &Service, check: impl Fn()) {
     let begin = Instant::now();
     while server.statistics().connections > 0 {
         check();
@@ -100,8 +101,8 @@ fn descriptors_1_newcomers_are_limited() {
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![]);
     settings.exports = vec![ExportSettings::new("disk", "memory:1M".parse().unwrap())];
     settings.connections_max = 200;
-    let server = Server::start(settings).unwrap();
-    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    let server = Service::start(settings).unwrap();
+    server.listen(NBD, &Listen::Unix(path.clone()), false).unwrap();
     let connect = || UnixStream::connect(&path).unwrap();
     let mut first = Client::connect(connect(), "disk", &[]).unwrap();
     let silent: Vec<UnixStream> = (0..400).map(|_| connect()).collect();
@@ -125,7 +126,7 @@ fn gate_18_nobody_is_let_in_before_it_opens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let gate = server.close_gate();
-    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    server.listen(NBD, &Listen::Unix(path.clone()), false).unwrap();
     let mut early = UnixStream::connect(&path).unwrap();
     early.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert_eq!(early.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
@@ -142,10 +143,10 @@ fn clients_18_each_export_has_connections_of_its_own() {
     let export = |name: &str| ExportSettings::new(name, "memory:1M".parse().unwrap());
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), ["one", "two", "three"].map(export).to_vec());
     settings.connections_max = 40;
-    let server = Server::start(settings).unwrap();
+    let server = Service::start(settings).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    server.listen(NBD, &Listen::Unix(path.clone()), false).unwrap();
     let connect = |export| Client::connect(UnixStream::connect(&path).unwrap(), export, &[]);
     let greedy: Vec<_> = std::iter::from_fn(|| connect("one").ok()).take(100).collect();
     assert_eq!(greedy.len(), 40 - 2 * 4);
@@ -162,7 +163,7 @@ fn newcomers_18_that_choose_nothing_are_let_in_slowly() {
     let server = start(4 * MIB, &[("disk", "memory:1M")]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    server.listen(NBD, &Listen::Unix(path.clone()), false).unwrap();
     let begin = Instant::now();
     for _ in 0..MANY {
         let mut garbage = UnixStream::connect(&path).unwrap();
@@ -354,8 +355,8 @@ fn heap_16_a_long_read_finds_memory_beside_slow_readers_of_another_export() {
 }
 
 /// A client of `export` with simple replies that asked for `length` bytes, and takes few of them, now and then.
-fn drip(server: &Server, export: &str, length: u64) -> TcpStream {
-    let Listen::Tcp(address) = server.listen(&Listen::Tcp("127.0.0.1:0".to_owned()), false).unwrap() else {
+fn drip(server: &Service, export: &str, length: u64) -> TcpStream {
+    let Listen::Tcp(address) = server.listen(NBD, &Listen::Tcp("127.0.0.1:0".to_owned()), false).unwrap() else {
         unreachable!("it listens there")
     };
     let address: std::net::SocketAddr = address.parse().unwrap();
@@ -390,12 +391,12 @@ fn heap_16_a_reader_that_drips_is_left() {
 }
 
 /// A server whose exports do not respond for a while, all but `well`. Its end does not wait for them.
-fn start_hung(hung: &[&str]) -> Server {
+fn start_hung(hung: &[&str]) -> Service {
     let exports = hung.iter().map(|&name| (name, "delay:30s:memory:64M")).chain([("well", "memory:64M")]);
     let exports: Vec<(&str, &str)> = exports.collect();
     let mut settings = settings(256 * MIB, &exports);
     settings.stop_within = Duration::from_millis(500);
-    Server::start(settings).unwrap()
+    Service::start(settings).unwrap()
 }
 
 /// Whatever memory exports have for replies that their devices do not give, others have some of their own.

@@ -5,22 +5,23 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
-use nigh_server::{ExportSettings, Server, Settings};
+use nigh_server::NBD;
+use nigh_service::{ExportSettings, Service, Settings};
 
 const MIB: u64 = 1 << 20;
 
-fn start(memory: u64, target: &str) -> Server {
+fn start(memory: u64, target: &str) -> Service {
     let export = ExportSettings::new("disk", target.parse().unwrap());
     let mut settings = Settings::new(memory, "lirs".parse().unwrap(), vec![export]);
     // The system's allocator keeps, and zeros, memory in pieces as large as the largest that it got back: frames of one
     // shard would make it keep those of the next server's.
     settings.host.shards = Some(8);
-    Server::start(settings).unwrap()
+    Service::start(settings).unwrap()
 }
 
-fn socket(server: &Server) -> UnixStream {
+fn socket(server: &Service) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone().unwrap().into(), theirs.into(), || ());
     ours
 }
 
@@ -35,7 +36,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-fn settle(server: &Server) {
+fn settle(server: &Service) {
     let start = Instant::now();
     while server.statistics().connections > 0 {
         assert!(start.elapsed() < Duration::from_secs(20));
@@ -121,7 +122,7 @@ fn memory_that_is_made_smaller_is_given_back() {
     let mut settings = Settings::new(MEMORY, "lirs".parse().unwrap(), vec![export]);
     // Each has a MiB of frames for what is in progress, which is kept.
     settings.host.shards = Some(8);
-    let server = Server::start(settings).unwrap();
+    let server = Service::start(settings).unwrap();
     let before = status("VmRSS");
     let mut client = Client::connect(socket(&server), "disk", &[]).unwrap();
     // Holes of the device, so that only the cache has memory for them.

@@ -6,28 +6,29 @@ use std::time::{Duration, Instant};
 
 use nigh_nbd::client::{Client, Error, Handshake};
 use nigh_nbd::{Command, Framing, RequestHeader, wire};
-use nigh_server::{ExportOptions, ExportSettings, Server, Settings};
+use nigh_server::NBD;
+use nigh_service::{ExportOptions, ExportSettings, Service, Settings};
 
 const MIB: u64 = 1 << 20;
 
-fn start(memory: u64, targets: &[(&str, &str)]) -> Server {
+fn start(memory: u64, targets: &[(&str, &str)]) -> Service {
     let export = |&(name, target): &(&str, &str)| ExportSettings::new(name, target.parse().unwrap());
     let policy = "lirs".parse().unwrap();
-    Server::start(Settings::new(memory, policy, targets.iter().map(export).collect())).unwrap()
+    Service::start(Settings::new(memory, policy, targets.iter().map(export).collect())).unwrap()
 }
 
-fn socket(server: &Server) -> UnixStream {
+fn socket(server: &Service) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone().unwrap().into(), theirs.into(), || ());
     ours
 }
 
-fn connect(server: &Server, export: &str) -> Client<UnixStream> {
+fn connect(server: &Service, export: &str) -> Client<UnixStream> {
     Client::connect(socket(server), export, &["base:allocation", "x-nigh:cache"]).unwrap()
 }
 
 /// Waits until nothing is in progress.
-fn quiet(server: &Server) {
+fn quiet(server: &Service) {
     let start = Instant::now();
     loop {
         let now = server.statistics();
@@ -270,7 +271,7 @@ fn a_device_that_fails_is_told_and_nothing_is_lost() {
     let mut settings = Settings::new(8 * MIB, "lru".parse().unwrap(), vec![export]);
     // Each part flushes the device.
     settings.host.shards = Some(1);
-    let server = Server::start(settings).unwrap();
+    let server = Service::start(settings).unwrap();
     let mut client = connect(&server, "disk");
     assert!(client.read(0, 4096).unwrap_err().to_string().contains("EIO"));
     assert_eq!(client.read(0, 4096).unwrap(), [0; 4096]);
@@ -313,9 +314,9 @@ fn an_export_whose_writes_all_fail_is_removed_and_its_clients_are_told() {
     let export = ExportSettings::new("disk", target.parse().unwrap());
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
     settings.host.shards = Some(1);
-    let server = Server::start(settings).unwrap();
+    let server = Service::start(settings).unwrap();
     let ((from_server, output), (input, to_server)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
-    server.attach(input.into(), output.into(), || ());
+    server.attach(NBD, input.into(), output.into(), || ());
     let client = std::thread::spawn(move || {
         let mut client = Client::connect(Pipes(from_server, to_server), "disk", &[]).unwrap();
         // Two of them may be dirty.
@@ -357,7 +358,7 @@ fn policy_and_memory_change_while_clients_work() {
     let export = ExportSettings::new("disk", "memory:32M".parse().unwrap());
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
     settings.host.memory_max = 16 * MIB;
-    let server = Server::start(settings).unwrap();
+    let server = Service::start(settings).unwrap();
     std::thread::scope(|scope| {
         let client = connect(&server, "disk");
         let client = scope.spawn(move || drive(client, 0, vec![0; 32 * MIB as usize], 3, 1000));
@@ -476,7 +477,7 @@ fn connections_beyond_the_limits_are_refused_and_counted() {
     );
     settings.exports[0].connections = 1;
     settings.connections_max = 3;
-    let server = Server::start(settings).unwrap();
+    let server = Service::start(settings).unwrap();
     let (_one, _two) = (connect(&server, "one"), connect(&server, "two"));
     // The old way there is no answer.
     let old = Handshake::begin(socket(&server)).unwrap().export_name("one");
@@ -505,7 +506,7 @@ fn connections_beyond_the_limits_are_refused_and_counted() {
 fn read_ahead_changes_while_clients_read() {
     let mut settings =
         Settings::new(4 * MIB, "lru".parse().unwrap(), vec![ExportSettings::new("disk", "memory:8M".parse().unwrap())]);
-    let server = Server::start(settings.clone()).unwrap();
+    let server = Service::start(settings.clone()).unwrap();
     let mut client = connect(&server, "disk");
     let mut ahead = |at: u64| {
         client.read(at, 4096).unwrap();

@@ -4,30 +4,31 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
-use nigh_server::{
+use nigh_server::NBD;
+use nigh_service::{
     Allocation, Chunk, Directive, DiskSettings, DiskStatistics, ExportOptions, ExportSettings, FileExtent, Order,
-    Server, Settings, TenantStatistics,
+    Service, Settings, TenantStatistics,
 };
 
 const BLOCK: u64 = 4096;
 /// Blocks of the cache.
 const CACHE: u64 = 256;
 
-fn start(allocate: Option<Allocation>, exports: &[&str]) -> Server {
+fn start(allocate: Option<Allocation>, exports: &[&str]) -> Service {
     start_with(allocate, exports, nigh_host::Settings::PREFETCH_WINDOW)
 }
 
-fn start_with(allocate: Option<Allocation>, exports: &[&str], prefetch_window: u32) -> Server {
+fn start_with(allocate: Option<Allocation>, exports: &[&str], prefetch_window: u32) -> Service {
     let export = |name: &&str| ExportSettings::new(*name, "memory:64M".parse().unwrap());
     let mut settings = Settings::new(CACHE * BLOCK, "lru".parse().unwrap(), exports.iter().map(export).collect());
     settings.host.allocate = allocate;
     settings.host.prefetch_window = prefetch_window;
-    Server::start(settings).unwrap()
+    Service::start(settings).unwrap()
 }
 
-fn connect(server: &Server, export: &str) -> Client<UnixStream> {
+fn connect(server: &Service, export: &str) -> Client<UnixStream> {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone().unwrap().into(), theirs.into(), || ());
     Client::connect(ours, export, &[]).unwrap()
 }
 
@@ -37,11 +38,11 @@ fn read(client: &mut Client<UnixStream>, blocks: impl IntoIterator<Item = u64>) 
     }
 }
 
-fn export(server: &Server, at: usize) -> DiskStatistics {
+fn export(server: &Service, at: usize) -> DiskStatistics {
     server.statistics().exports[at].disk.clone()
 }
 
-fn tenant(server: &Server, at: usize) -> TenantStatistics {
+fn tenant(server: &Service, at: usize) -> TenantStatistics {
     server.statistics().tenants[at].clone()
 }
 
@@ -54,7 +55,7 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-fn set(server: &Server, name: &str, option: &str) -> Result<(), String> {
+fn set(server: &Service, name: &str, option: &str) -> Result<(), String> {
     let mut options = ExportOptions::default();
     options.add(option).unwrap();
     server.set(name, &options).map_err(|error| error.to_string())
@@ -143,7 +144,7 @@ fn a_client_that_floods_cache_has_a_bounded_list() {
 fn floors_and_ceilings_change_while_clients_work() {
     let server = start(Some(Allocation::LruSp), &["one", "two"]);
     let (mut one, mut two) = (connect(&server, "one"), connect(&server, "two"));
-    let kept = |server: &Server| tenant(server, 0).resident_bytes / BLOCK;
+    let kept = |server: &Service| tenant(server, 0).resident_bytes / BLOCK;
     read(&mut one, 0..100);
     set(&server, "one", "floor=320K").unwrap();
     read(&mut two, 0..1000);
@@ -152,7 +153,7 @@ fn floors_and_ceilings_change_while_clients_work() {
     read(&mut two, 1000..2000);
     assert_eq!(kept(&server), 0);
     set(&server, "two", "ceiling=400K").unwrap();
-    let others = |server: &Server| tenant(server, 1).resident_bytes / BLOCK;
+    let others = |server: &Service| tenant(server, 1).resident_bytes / BLOCK;
     read(&mut one, 0..CACHE - 100);
     assert_eq!(others(&server), 100);
     read(&mut two, 3000..3300);
@@ -204,7 +205,7 @@ fn files_of_a_disk_have_priorities_of_their_own() {
     assert_eq!(export(&server, 0).misses, before, "what is needed more was given up");
     assert!(server.hints("disk").unwrap().contains("set_priority = [{ file = 4, priority = 1 }]"));
 
-    let refused = |result: Result<(), nigh_server::ChangeError>| result.unwrap_err().to_string();
+    let refused = |result: Result<(), nigh_service::ChangeError>| result.unwrap_err().to_string();
     let missing = Directive::Predict { accesses: vec![Chunk { file: 0, bytes: None }] };
     assert_eq!(refused(server.hint("disk", &missing)), "disk disk: there is no file 0");
     let priority = Directive::SetPriority { file: 1 << 16 | 4, priority: 1 };

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use nigh_nbd::client::Client;
-use nigh_server::{ExportSettings, Server, Settings};
+use nigh_server::NBD;
+use nigh_service::{ExportSettings, Service, Settings};
 
 /// Processor time of the thread called `name`, which has its name once it runs.
 fn cpu(name: &str) -> Duration {
@@ -21,9 +22,9 @@ fn cpu(name: &str) -> Duration {
 #[test]
 fn blocks_that_wait_to_be_written_cost_no_time() {
     let export = ExportSettings::new("disk", "memory:64M".parse().unwrap());
-    let server = Server::start(Settings::new(16 << 20, "lirs".parse().unwrap(), vec![export])).unwrap();
+    let server = Service::start(Settings::new(16 << 20, "lirs".parse().unwrap(), vec![export])).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    server.attach(NBD, theirs.try_clone().unwrap().into(), theirs.into(), || ());
     let mut client = Client::connect(ours, "disk", &[]).unwrap();
     client.write(0, &[1; 4096]).unwrap();
     let before = cpu("timer");

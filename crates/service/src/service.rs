@@ -1,4 +1,4 @@
-//! The server: its threads, their beginning and end.
+//! The service: its threads, their beginning and end.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -17,16 +17,15 @@ use rustls::ServerConfig;
 
 use crate::admin;
 use crate::clients::Common;
-use crate::connection;
 use crate::control::{self, Reload, ReloadError};
 use crate::descriptors;
 use crate::error::{ChangeError, StartError};
 use crate::export::Export;
 use crate::gate::Closed;
+use crate::guest::{Front, Guest};
 use crate::http::{Desk, Form, Report};
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
-use crate::negotiate::Guest;
 use crate::newcomers::Peer;
 use crate::options::ExportOptions;
 use crate::recording::{RecordError, Recording};
@@ -44,9 +43,9 @@ const OPENING: Duration = Duration::from_secs(5);
 /// The interval between looks at a thread that is to end.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// A running server. Dropping it shuts it down; what cannot be written then is lost.
-pub struct Server {
-    pub(crate) common: Arc<Common>,
+/// A running service. Dropping it shuts it down; what cannot be written then is lost.
+pub struct Service {
+    common: Arc<Common>,
     sockets: SocketSettings,
     stop_within: Duration,
     listeners: Mutex<Vec<Arc<Listener>>>,
@@ -56,9 +55,9 @@ pub struct Server {
     ended: AtomicBool,
 }
 
-impl Server {
+impl Service {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
-    pub fn start(settings: Settings) -> Result<Server, StartError> {
+    pub fn start(settings: Settings) -> Result<Service, StartError> {
         let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
         let Settings { mut host, exports, connections_max, metrics, sockets, tls, stop_within, sandboxed } = agreed;
         if exports.is_empty() {
@@ -76,7 +75,7 @@ impl Server {
         let (host, late) = Host::start_within(host, OPENING)?;
         let common = Common::new(host, connections_max, (tls, config), sandboxed);
         let metrics = http.as_ref().map(|((address, _), _)| *address);
-        let server = Server {
+        let server = Service {
             common: Arc::new(common),
             sockets,
             stop_within,
@@ -120,21 +119,21 @@ impl Server {
         self.common.record(recording)
     }
 
-    /// Listens for clients, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need not
-    /// be this machine's own.
-    pub fn listen(&self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
+    /// Listens for clients of `front`, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need
+    /// not be this machine's own.
+    pub fn listen(&self, front: Front, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
         let listener = Listener::bind(address, insecure || self.has_tls(), &self.sockets)?;
-        let at = self.let_in(listener)?;
+        let at = self.let_in(front, listener)?;
         Ok(at.unwrap_or_else(|| address.clone()))
     }
 
-    /// Listens on the sockets that the parent process passed by `LISTEN_FDS`, and returns how many there are. Those sockets
+    /// As `listen`, on the sockets that the parent process passed by `LISTEN_FDS`, and returns how many there are. Those sockets
     /// have the permissions that the parent process gave them.
-    pub fn listen_on_passed(&self, insecure: bool) -> Result<usize, StartError> {
+    pub fn listen_on_passed(&self, front: Front, insecure: bool) -> Result<usize, StartError> {
         let passed = Listener::passed(insecure || self.has_tls())?;
         let count = passed.len();
         for listener in passed {
-            self.let_in(listener)?;
+            self.let_in(front, listener)?;
         }
         Ok(count)
     }
@@ -162,14 +161,14 @@ impl Server {
     }
 
     /// Lets clients connect, and returns where, if that has a name. Clients over TCP have to start TLS, if there is any.
-    fn let_in(&self, listener: Listener) -> Result<Option<Listen>, StartError> {
+    fn let_in(&self, front: Front, listener: Listener) -> Result<Option<Listen>, StartError> {
         let tcp = matches!(listener, Listener::Tcp(_));
         let address = listener.address();
-        address.iter().for_each(|address| self.common.add_address(address));
+        address.iter().for_each(|address| self.common.add_address(address, front.uri));
         self.accept(listener, "listener", move |common, socket, peer| {
             std::thread::sleep(common.pause());
             let tls = if tcp { lock(&common.tls).1.clone() } else { None };
-            connect(common, Stream::socket(socket), Some(peer), tls, || ());
+            connect(common, front, Stream::socket(socket), Some(peer), tls, || ());
         })?;
         Ok(address)
     }
@@ -191,10 +190,10 @@ impl Server {
         Ok(())
     }
 
-    /// Serves one client that is connected already, on a thread of its own: a socket twice, or two pipes. `left` is
+    /// Serves one client of `front` that is connected already, on a thread of its own: a socket twice, or two pipes. `left` is
     /// called when it has left.
-    pub fn attach(&self, input: OwnedFd, output: OwnedFd, left: impl FnOnce() + Send + 'static) {
-        connect(&self.common, Stream::of(input, output), None, None, left);
+    pub fn attach(&self, front: Front, input: OwnedFd, output: OwnedFd, left: impl FnOnce() + Send + 'static) {
+        connect(&self.common, front, Stream::of(input, output), None, None, left);
     }
 
     /// What it did so far, and holds at the moment.
@@ -205,6 +204,11 @@ impl Server {
     /// Changes the cache while it runs, a few blocks at a time. Another policy does not remember which blocks were evicted.
     pub fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
         self.common.change(memory, policy)
+    }
+
+    /// The export of this name.
+    pub fn export(&self, name: &str) -> Result<Arc<Export>, ChangeError> {
+        self.common.find(name)
     }
 
     /// Serves another export.
@@ -223,41 +227,6 @@ impl Server {
     }
 
     /// Says something on behalf of an export's clients: which of its blocks they need less, and what they will read.
-    ///
-    /// ```
-    /// use std::os::unix::net::UnixStream;
-    ///
-    /// use nigh_nbd::client::Client;
-    /// use nigh_server::{Allocation, Chunk, Directive, ExportSettings, Order, Server, Settings};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let disk = ExportSettings::new("disk", "memory:16M".parse()?);
-    /// let mut settings = Settings::new(4 << 20, "lru".parse()?, vec![disk]);
-    /// settings.host.allocate = Some(Allocation::LruSp);
-    /// let server = Server::start(settings)?;
-    ///
-    /// // It will be read from first to last, again and again: of what is there, the end is needed last.
-    /// server.hint("disk", &Directive::SetPolicy { priority: 0, policy: Order::Mru })?;
-    /// let all = Chunk { file: 0, bytes: None };
-    /// server.hint("disk", &Directive::Predict { accesses: vec![all; 3] })?;
-    ///
-    /// let (ours, theirs) = UnixStream::pair()?;
-    /// server.attach(theirs.try_clone()?.into(), theirs.into(), || ());
-    /// let mut client = Client::connect(ours, "disk", &[])?;
-    /// for _ in 0..3 {
-    ///     for block in 0..4096 {
-    ///         client.read(block * 4096, 4096)?;
-    ///     }
-    /// }
-    /// client.disconnect()?;
-    ///
-    /// let disk = &server.statistics().exports[0].disk;
-    /// // LRU would have kept nothing until it is read again.
-    /// assert!(disk.misses + disk.prefetch_issued < 3 * 4096);
-    /// server.shut_down().map_err(|unwritten| unwritten[0].clone())?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
         self.common.find(name)?;
         Ok(self.common.host.hint(name, directive)?)
@@ -325,7 +294,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Service {
     fn drop(&mut self) {
         for lost in self.shut_down().err().unwrap_or_default() {
             tracing::error!(%lost, "dirty blocks are lost");
@@ -376,6 +345,7 @@ impl<F: FnOnce()> Drop for AtEnd<F> {
 /// itself.
 fn connect(
     common: &Arc<Common>,
+    front: Front,
     stream: Stream,
     peer: Option<Peer>,
     tls: Option<Arc<ServerConfig>>,
@@ -386,7 +356,7 @@ fn connect(
     let at = common.clone();
     let thread = Builder::new().name("connection".into()).stack_size(CONNECTION_STACK);
     let serve = move || {
-        serve(&at, id, tls);
+        serve(&at, front, id, tls);
         drop(left);
     };
     if let Err(error) = thread.spawn(serve) {
@@ -395,15 +365,12 @@ fn connect(
     }
 }
 
-fn serve(common: &Common, id: u64, tls: Option<Arc<ServerConfig>>) {
-    let stream = common.stream_of(id);
+fn serve(common: &Common, front: Front, id: u64, tls: Option<Arc<ServerConfig>>) {
+    let guest = Guest::new(common, id, tls);
     let _left = AtEnd(Some(|| common.forget(id)));
     // One that came in too late to be told of the end.
     if !common.stopping.load(Ordering::Acquire) {
         tracing::debug!(id, "connected");
-        match connection::serve(stream, common.host.cache(), &Guest { common, id, tls }) {
-            Ok(()) => tracing::debug!(id, "left"),
-            Err(error) => common.note_failed(id, &error),
-        }
+        (front.serve)(&guest);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
+/// Closed, it has the threads wait that accept clients.
 #[derive(Default)]
-pub(crate) struct Gate(RwLock<()>);
+pub struct Gate(RwLock<()>);
 
 /// While this exists, listeners that are started accept nobody.
 pub struct Closed<'a> {
@@ -11,12 +12,13 @@ pub struct Closed<'a> {
 }
 
 impl Gate {
-    pub(crate) fn close(&self) -> Closed<'_> {
+    /// Closes it until the result is dropped.
+    pub fn close(&self) -> Closed<'_> {
         Closed { _closed: self.0.write().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// Waits until it is open.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         drop(self.0.read().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -17,7 +17,7 @@ const FRUITLESS_MOST: u32 = 10;
 
 /// Who connections are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub enum Peer {
     /// A machine, or a network of 2^64 addresses.
     Machine(IpAddr),
     /// A user of this machine.
@@ -36,14 +36,16 @@ impl Peer {
 
 /// A connection that has chosen no export yet, or has not greeted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) peer: Peer,
-    pub(crate) since: Instant,
+pub struct Newcomer {
+    /// Where it comes from.
+    pub peer: Peer,
+    /// When it connected.
+    pub since: Instant,
 }
 
 /// Where a new connection has its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// Beside the others.
     Free,
     /// That of this newcomer, which is closed.
@@ -54,7 +56,7 @@ pub(crate) enum Place {
 
 /// Where a connection has its place beside `others`: their numbers, whether they are being closed, and which are newcomers. One that was
 /// accepted from `peer` may take the place of a newcomer.
-pub(crate) fn place(
+pub fn place(
     others: impl Iterator<Item = (u64, bool, Option<Newcomer>)> + Clone,
     peer: Option<Peer>,
     connections_max: usize,
@@ -79,16 +81,17 @@ pub(crate) fn place(
 
 /// Newcomers that left since the last pause.
 #[derive(Default)]
-pub(crate) struct Fruitless(AtomicU32);
+pub struct Fruitless(AtomicU32);
 
 impl Fruitless {
-    pub(crate) fn add(&self) {
+    /// Another one left.
+    pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How long the next connection waits, because others came and went without having become more than newcomers: who sends garbage
     /// again and again has the server do that only, otherwise.
-    pub(crate) fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Duration {
         FRUITLESS * self.0.swap(0, Ordering::Relaxed).min(FRUITLESS_MOST)
     }
 }

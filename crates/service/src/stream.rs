@@ -16,7 +16,7 @@ use crate::socket::{again, receive, receive_now, send};
 use crate::tls::Secure;
 
 /// Most slices that one call writes: what Linux allows.
-pub(crate) const SLICES_MAX: usize = 1024;
+pub const SLICES_MAX: usize = 1024;
 
 fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
@@ -29,7 +29,7 @@ fn is_readable(input: &OwnedFd) -> bool {
 
 /// What bytes come from and go to. One thread reads; one at a time writes.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     ends: Ends,
     /// No more requests are taken from it.
     cut_off: AtomicBool,
@@ -60,7 +60,7 @@ impl Stream {
     }
 
     /// A connected socket.
-    pub(crate) fn socket(socket: OwnedFd) -> Stream {
+    pub fn socket(socket: OwnedFd) -> Stream {
         Stream::new(Ends::Socket(socket, OnceLock::new()))
     }
 
@@ -69,7 +69,7 @@ impl Stream {
     }
 
     /// Performs a TLS handshake; from then on every byte is encrypted. Says what names the client's certificate has.
-    pub(crate) fn secure(&self, config: &Arc<ServerConfig>) -> io::Result<Vec<String>> {
+    pub fn secure(&self, config: &Arc<ServerConfig>) -> io::Result<Vec<String>> {
         let Ends::Socket(socket, secure) = &self.ends else { return Err(io::ErrorKind::Unsupported.into()) };
         let session = secure.get_or_init({
             let session = Box::new(Secure::accept(config, socket)?);
@@ -79,7 +79,7 @@ impl Stream {
     }
 
     /// Reads and writes that wait for longer fail with `WouldBlock`. Pipes have no such limit.
-    pub(crate) fn set_patience(&self, read: Duration, write: Duration) -> io::Result<()> {
+    pub fn set_patience(&self, read: Duration, write: Duration) -> io::Result<()> {
         if let Ends::Socket(socket, _) = &self.ends {
             sockopt::set_socket_timeout(socket, Timeout::Recv, Some(read))?;
             sockopt::set_socket_timeout(socket, Timeout::Send, Some(write))?;
@@ -88,7 +88,7 @@ impl Stream {
     }
 
     /// Reads what there is, at least a byte; 0 at the end. Without `wait`, `WouldBlock` if there is nothing.
-    pub(crate) fn read(&self, slices: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
+    pub fn read(&self, slices: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
         match &self.ends {
             Ends::Socket(socket, secure) => match secure.get() {
                 None if wait => receive(socket, slices),
@@ -102,7 +102,7 @@ impl Stream {
 
     /// Writes at least a byte of `slices`, of which there are at most [`SLICES_MAX`]. Without `wait` it may be that none
     /// can be written: `WouldBlock`. Whoever was told that has to come again with the same bytes.
-    pub(crate) fn write(&self, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
+    pub fn write(&self, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
         match &self.ends {
             Ends::Socket(socket, secure) => match secure.get() {
                 None => send(socket, slices, wait),
@@ -114,7 +114,7 @@ impl Stream {
     }
 
     /// Nothing more is written: a client over TLS is told so.
-    pub(crate) fn say_goodbye(&self) {
+    pub fn say_goodbye(&self) {
         if let Ends::Socket(socket, secure) = &self.ends
             && let Some(secure) = secure.get()
         {
@@ -123,17 +123,17 @@ impl Stream {
     }
 
     /// Whether nobody can be told to stop reading from it.
-    pub(crate) fn is_deaf(&self) -> bool {
+    pub fn is_deaf(&self) -> bool {
         matches!(self.ends, Ends::Pipes { .. })
     }
 
     /// Whether `read` waits no longer than `set_patience` says. With TLS it waits for a record, which may come in parts.
-    pub(crate) fn keeps_patience(&self) -> bool {
+    pub fn keeps_patience(&self) -> bool {
         matches!(&self.ends, Ends::Socket(_, secure) if secure.get().is_none())
     }
 
     /// Waits for up to `timeout` until there may be something to read; says whether there may.
-    pub(crate) fn wait_for_input(&self, timeout: Duration) -> bool {
+    pub fn wait_for_input(&self, timeout: Duration) -> bool {
         let (Ends::Socket(end, _) | Ends::Pipes { input: end, .. }) = &self.ends;
         let mut ends = [PollFd::new(end, PollFlags::IN)];
         again(|| poll(&mut ends, Some(&timespec(timeout)))).is_ok_and(|count| count > 0)
@@ -142,7 +142,7 @@ impl Stream {
     /// Waits for up to `timeout` until `signal` is raised, the client has gone or, if `input`, there may be something to
     /// read. Returns whether the client has gone, as far as that is known: one over TCP that closed its socket looks like one
     /// that has only finished its requests, until it is sent something.
-    pub(crate) fn rest(&self, signal: &Signal, input: bool, timeout: Duration) -> bool {
+    pub fn rest(&self, signal: &Signal, input: bool, timeout: Duration) -> bool {
         let (from, to) = match &self.ends {
             Ends::Socket(socket, _) => (socket, socket),
             Ends::Pipes { input, output } => (input, output),
@@ -156,14 +156,14 @@ impl Stream {
     }
 
     /// Whether the client has gone, as far as that is known (`rest`).
-    pub(crate) fn has_left(&self) -> bool {
+    pub fn has_left(&self) -> bool {
         let (Ends::Socket(end, _) | Ends::Pipes { output: end, .. }) = &self.ends;
         let mut ends = [PollFd::new(end, PollFlags::empty())];
         again(|| poll(&mut ends, Some(&Timespec::default()))).is_ok_and(|count| count > 0)
     }
 
     /// Nobody takes replies: no more requests are taken from it, also of those that were received, and nothing is written.
-    pub(crate) fn abandon(&self) {
+    pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
         self.cut_off();
         self.shut_down();
@@ -174,13 +174,14 @@ impl Stream {
         self.cut_off.store(true, Ordering::Release);
     }
 
+    /// Whether it was cut off.
     #[inline]
-    pub(crate) fn is_cut_off(&self) -> bool {
+    pub fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Acquire)
     }
 
     /// Whether nobody takes replies, as far as somebody noticed.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
 
@@ -193,7 +194,7 @@ impl Stream {
     }
 
     /// Nothing more is read or written; who waits for it is woken. Pipes are left as they are.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         if let Ends::Socket(socket, _) = &self.ends {
             let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Both);
         }

@@ -1,6 +1,7 @@
 //! What the threads of a server share: its exports, and the clients there are.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use nigh_tls::TlsSettings;
 use rustls::ServerConfig;
 
 use crate::controllers::Controllers;
-use crate::error::{ChangeError, Ended, Refused};
+use crate::error::{ChangeError, Refused};
 use crate::export::Export;
 use crate::gate::Gate;
 use crate::listen::Listen;
@@ -21,7 +22,6 @@ use crate::rates::Meter;
 use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
 use crate::stream::Stream;
-use crate::uri::uri;
 
 /// How long those have who cannot be told to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
@@ -31,6 +31,9 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// Connections that each export has for itself, whatever the clients of others do, unless there are too many exports for that.
 const OWN: usize = 4;
+
+/// The URI by which clients call an export at an address, over TCP with TLS if that is true.
+pub(crate) type Uri = fn(address: &Listen, export: &str, tls: bool) -> String;
 
 /// By number.
 type Clients = HashMap<u64, Client>;
@@ -64,8 +67,8 @@ pub(crate) struct Common {
     pub(crate) controllers: Arc<Controllers>,
     /// Exports that are being opened.
     pub(crate) opening: Opening,
-    /// Where clients connect; paths are absolute.
-    addresses: Mutex<Vec<Listen>>,
+    /// Where clients connect, with absolute paths, and the URIs of exports there.
+    addresses: Mutex<Vec<(Listen, Uri)>>,
     /// Held by the one who changes the server.
     pub(crate) administration: Mutex<()>,
 }
@@ -126,15 +129,15 @@ impl Common {
         }
     }
 
-    /// Clients can connect to `address`.
-    pub(crate) fn add_address(&self, address: &Listen) {
-        lock(&self.addresses).push(address.absolute());
+    /// Clients can connect to `address`, where exports have such URIs.
+    pub(crate) fn add_address(&self, address: &Listen, uri: Uri) {
+        lock(&self.addresses).push((address.absolute(), uri));
     }
 
     /// What clients call `export`, at each address.
     pub(crate) fn uris(&self, export: &Export) -> Vec<String> {
         let tls = lock(&self.tls).1.is_some();
-        lock(&self.addresses).iter().map(|address| uri(address, export.name(), tls)).collect()
+        lock(&self.addresses).iter().map(|(address, uri)| uri(address, export.name(), tls)).collect()
     }
 
     /// All exports that clients may see.
@@ -313,10 +316,7 @@ impl Common {
     }
 
     /// The connection `id` ended with an error.
-    pub(crate) fn note_failed(&self, id: u64, error: &Ended) {
-        if matches!(error, Ended::Panic) {
-            return tracing::error!(id, %error, "the connection ended");
-        }
+    pub(crate) fn note_failed(&self, id: u64, error: &dyn Display) {
         tracing::debug!(id, %error, "the connection ended");
         if let Some(failed) = self.failed.add(Instant::now()) {
             tracing::info!(id, %error, failed_in_all = failed, "a connection ended with an error");

@@ -1,8 +1,7 @@
-//! Statistics of the server of a level, and their forms.
+//! Statistics of the server of a level, and their forms: it answers them on its control socket.
 
 use std::fmt;
 
-use nigh_level::StoreCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -96,21 +95,6 @@ pub struct LenderClient {
     /// Counts since it connected.
     #[serde(flatten)]
     pub counts: LenderCounts,
-}
-
-impl From<StoreCounts> for LenderCounts {
-    fn from(counts: StoreCounts) -> LenderCounts {
-        let StoreCounts { found, missed, demoted, replaced, invalidated, refused, .. } = counts;
-        LenderCounts {
-            retrieves: found + missed,
-            hits: found,
-            misses: missed,
-            stores: demoted,
-            evictions: replaced,
-            invalidations: invalidated,
-            refused_requests: refused,
-        }
-    }
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]

@@ -36,9 +36,9 @@ struct List {
     changes: u64,
 }
 
-/// All connections.
+/// All connections to a control socket.
 #[derive(Default)]
-pub(crate) struct Controllers(Mutex<List>);
+pub struct Controllers(Mutex<List>);
 
 /// As many commands as may wait for an export do so already.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ impl Controllers {
     }
 
     /// Closes all connections.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         for controller in &lock(&self.0).controllers {
             // Its client is gone already, if this fails.
             let _ = controller.stream.shutdown(Shutdown::Both);

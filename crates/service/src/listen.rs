@@ -100,7 +100,7 @@ impl Listen {
     }
 
     /// The same address for a process in any directory.
-    pub(crate) fn absolute(&self) -> Listen {
+    pub fn absolute(&self) -> Listen {
         match self {
             Listen::Unix(path) => Listen::Unix(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
             Listen::Tcp(_) => self.clone(),
@@ -131,15 +131,16 @@ impl FromStr for Listen {
 
 /// A socket that listens.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub enum Listener {
     /// A Unix socket and, if it made that, its file: path, device and inode.
     Unix(UnixListener, Option<(PathBuf, u64, u64)>),
+    /// A TCP socket.
     Tcp(TcpListener),
 }
 
 impl Listener {
     /// Listens. Where `insecure`, TCP need not be this machine's own.
-    pub(crate) fn bind(address: &Listen, insecure: bool, sockets: &SocketSettings) -> Result<Listener, ListenError> {
+    pub fn bind(address: &Listen, insecure: bool, sockets: &SocketSettings) -> Result<Listener, ListenError> {
         let system = |source| ListenError::System { address: address.clone(), source };
         match address {
             Listen::Unix(path) => {
@@ -196,7 +197,7 @@ impl Listener {
     }
 
     /// Where it listens, if that has a name: with the port that the system chose for port 0.
-    pub(crate) fn address(&self) -> Option<Listen> {
+    pub fn address(&self) -> Option<Listen> {
         match self {
             Listener::Unix(_, Some((path, ..))) => Some(Listen::Unix(path.clone())),
             Listener::Unix(listener, None) => {
@@ -229,7 +230,7 @@ impl Listener {
     }
 
     /// Accepts clients until `stopping`, and `stop`.
-    pub(crate) fn accept_all(&self, stopping: &AtomicBool, client: impl Fn(OwnedFd, Peer)) {
+    pub fn accept_all(&self, stopping: &AtomicBool, client: impl Fn(OwnedFd, Peer)) {
         let failures = Refusals::default();
         while !stopping.load(Ordering::Acquire) {
             match self.accept() {
@@ -246,7 +247,7 @@ impl Listener {
     }
 
     /// Ends the wait of `accept`.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         let socket = match self {
             Listener::Unix(listener, _) => listener.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),

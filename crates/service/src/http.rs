@@ -28,7 +28,7 @@ const THREADS_MAX: usize = 32;
 
 impl MetricsSettings {
     /// Listens; returns where, too.
-    pub(crate) fn listen(&self) -> Result<(SocketAddr, TcpListener), StartError> {
+    pub fn listen(&self) -> Result<(SocketAddr, TcpListener), StartError> {
         if !(self.address.ip().is_loopback() || self.token.is_some() || self.insecure) {
             return Err(StartError::OpenMetrics(self.address));
         }
@@ -37,7 +37,7 @@ impl MetricsSettings {
     }
 
     /// Reads the token, if clients need one.
-    pub(crate) fn token(&self) -> Result<Option<String>, StartError> {
+    pub fn token(&self) -> Result<Option<String>, StartError> {
         let Some(path) = &self.token else { return Ok(None) };
         let wrong = |reason: String| StartError::Token { path: path.clone(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -51,16 +51,18 @@ impl MetricsSettings {
 
 /// The forms of statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
+    /// The text format of Prometheus.
     Prometheus,
+    /// A JSON object.
     Json,
 }
 
 /// Statistics at the moment.
-pub(crate) type Report = Arc<dyn Fn(Form) -> String + Send + Sync>;
+pub type Report = Arc<dyn Fn(Form) -> String + Send + Sync>;
 
 /// Answers clients, each of which asks once for `/metrics`, in the format that it prefers, or `/json`.
-pub(crate) struct Desk {
+pub struct Desk {
     token: Arc<Option<String>>,
     /// The oldest first; a thread has each until it ends.
     clients: Mutex<VecDeque<Weak<TcpStream>>>,
@@ -68,12 +70,12 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Answers only those that send this token, if there is one.
-    pub(crate) fn new(token: Option<String>) -> Desk {
+    pub fn new(token: Option<String>) -> Desk {
         Desk { token: Arc::new(token), clients: Mutex::default() }
     }
 
     /// Has a thread answer a client: the next ones do not wait for it.
-    pub(crate) fn attend(&self, report: &Report, socket: OwnedFd) {
+    pub fn attend(&self, report: &Report, socket: OwnedFd) {
         let stream = Arc::new(TcpStream::from(socket));
         let mut clients = lock(&self.clients);
         clients.retain(|client| client.strong_count() > 0);

@@ -22,7 +22,7 @@ use crate::command::Command;
 use crate::controllers::{Controllers, Crowded};
 use crate::denied::is_denied;
 use crate::error::ChangeError;
-use crate::lender::statistics::LenderStatistics;
+use crate::lender::LenderStatistics;
 use crate::metrics::{Statistics, statistics};
 use crate::recording::{RecordError, RecordingStatus};
 use crate::settings::ExportSettings;
@@ -191,7 +191,7 @@ pub(crate) fn attend(common: &Arc<Common>, socket: OwnedFd, reload: &Reload) {
 }
 
 /// Serves a control client on a thread of its own: `answer` has the commands executed.
-pub(crate) fn attend_with(
+pub fn attend_with(
     controllers: &Arc<Controllers>,
     socket: OwnedFd,
     answer: impl Fn(&Arc<UnixStream>, &[u8]) -> Answer + Send + 'static,
@@ -256,15 +256,17 @@ fn with_signs<R>(stream: &UnixStream, answer: impl FnOnce() -> R) -> R {
 }
 
 /// `text` in one line, although it may have words of the client in it.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-pub(crate) fn refused(error: String) -> Answer {
+/// The answer to a command that was not done.
+pub fn refused(error: String) -> Answer {
     Answer { error: Some(error), ..done() }
 }
 
-pub(crate) fn done() -> Answer {
+/// The answer to a command that was done.
+pub fn done() -> Answer {
     Answer { schema: SCHEMA, error: None, status: None, level: None, hints: None, recording: None }
 }
 

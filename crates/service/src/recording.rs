@@ -145,17 +145,20 @@ pub enum RecordError {
 
 /// A request, for its latency and for the record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) op: Op,
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
+pub struct Asked {
+    /// As it is recorded.
+    pub op: Op,
+    /// The first byte.
+    pub offset: u64,
+    /// The number of bytes.
+    pub length: u64,
     /// When it was received.
-    pub(crate) since: Instant,
+    pub since: Instant,
 }
 
 /// What connections record into.
 #[derive(Default)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     /// Whether there is anything to do for a request.
     on: AtomicBool,
     state: Mutex<State>,
@@ -278,9 +281,9 @@ impl Recorder {
         state.run.as_ref().map(Run::status).or_else(|| state.last.clone())
     }
 
-    /// A reply was written.
+    /// A reply was written to the connection of number `client`.
     #[inline]
-    pub(crate) fn record(&self, disk: &Disk, client: u64, asked: &Asked, latency: Duration) {
+    pub fn record(&self, disk: &Disk, client: u64, asked: &Asked, latency: Duration) {
         if self.on.load(Ordering::Relaxed) {
             self.push(disk, client, asked, latency);
         }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use nigh_host::DiskSettings;
 use nigh_host::front::{Budget, Disk, lock};
-use nigh_nbd::{BlockSizes, Features};
 
 use crate::refusals::Refusals;
 use crate::settings::{self, ExportSettings};
@@ -14,7 +13,7 @@ use crate::settings::{self, ExportSettings};
 /// Most requests of a connection in progress: it is not read from beyond.
 const REQUESTS_MAX: u64 = 512;
 /// Memory for replies to an export's clients, before it takes some of `Cache::heap`: whatever others have of that, it finds this. As
-/// much as a connection may have on its way, and enough to tell of `status::EXTENTS_FEW`.
+/// much as a connection may have on its way.
 const OWN_HEAP: usize = 2 << 20;
 /// Memory for what an export's clients send while their requests are throttled, and for writes that they send slowly.
 const RECEIVE_BUDGET: usize = 8 << 20;
@@ -26,14 +25,15 @@ fn shared(has: usize, bytes: usize) -> (usize, usize) {
 }
 
 /// An export.
-pub(crate) struct Export {
-    pub(crate) disk: Arc<Disk>,
+pub struct Export {
+    /// The disk.
+    pub disk: Arc<Disk>,
     /// As they are now; those of the disk are with the disk.
     access: Mutex<Access>,
     /// Most requests of a client in progress.
     requests_max: AtomicUsize,
-    /// Of `RECEIVE_BUDGET`.
-    pub(crate) receive_budget: Arc<Budget>,
+    /// Memory for what its clients send while their requests are throttled, and for writes that they send slowly.
+    pub receive_budget: Arc<Budget>,
     /// Bytes of memory for replies: those beyond `OWN_HEAP` are of `Cache::heap`.
     heap: Mutex<usize>,
     /// Clients beyond `ExportSettings::connections`.
@@ -77,7 +77,8 @@ impl Export {
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Its name.
+    pub fn name(&self) -> &str {
         self.disk.name()
     }
 
@@ -95,8 +96,9 @@ impl Export {
         *lock(&self.access) = access;
     }
 
+    /// Most requests of a connection in progress.
     #[inline]
-    pub(crate) fn requests_max(&self) -> usize {
+    pub fn requests_max(&self) -> usize {
         self.requests_max.load(Ordering::Relaxed)
     }
 
@@ -111,7 +113,7 @@ impl Export {
     }
 
     /// Takes memory for replies: its own, and then that of `heap`, of which each export leaves some to the others.
-    pub(crate) fn take_heap(&self, heap: &Budget, bytes: usize) -> bool {
+    pub fn take_heap(&self, heap: &Budget, bytes: usize) -> bool {
         let mut has = lock(&self.heap);
         let (own, more) = shared(*has, bytes);
         let taken = more == 0 || heap.take_share(own, more);
@@ -122,19 +124,19 @@ impl Export {
     }
 
     /// A client has waited for `bytes` of `heap` for long.
-    pub(crate) fn want_heap(&self, heap: &Budget, bytes: usize) {
+    pub fn want_heap(&self, heap: &Budget, bytes: usize) {
         let (own, more) = shared(*lock(&self.heap), bytes);
         heap.want(own, more);
     }
 
     /// Whether a slow client should give `bytes` of `heap` back, since a client of another export waits that has less.
-    pub(crate) fn is_due(&self, heap: &Budget, bytes: usize) -> bool {
+    pub fn is_due(&self, heap: &Budget, bytes: usize) -> bool {
         let (own, _) = shared(*lock(&self.heap), 0);
         heap.is_due(own, bytes)
     }
 
     /// Returns memory, that of `heap` first.
-    pub(crate) fn give_heap(&self, heap: &Budget, bytes: usize) {
+    pub fn give_heap(&self, heap: &Budget, bytes: usize) {
         let mut has = lock(&self.heap);
         *has -= bytes;
         heap.give(shared(*has, bytes).1);
@@ -151,31 +153,5 @@ impl Export {
 
     pub(crate) fn set_leaving(&self, leaving: bool) {
         *lock(&self.leaving) = leaving.then(Instant::now);
-    }
-
-    /// What clients learn of it.
-    pub(crate) fn offer(&self) -> nigh_nbd::Export {
-        offer(self.name().to_owned(), self.disk.size(), self.disk.read_only())
-    }
-}
-
-/// A disk as clients see it.
-pub(crate) fn offer(name: String, size: u64, read_only: bool) -> nigh_nbd::Export {
-    nigh_nbd::Export {
-        name,
-        description: String::new(),
-        size,
-        features: Features {
-            read_only,
-            rotational: false,
-            flush: true,
-            fua: true,
-            trim: true,
-            write_zeroes: true,
-            fast_zero: true,
-            cache: true,
-            multi_conn: true,
-        },
-        blocks: BlockSizes::default(),
     }
 }

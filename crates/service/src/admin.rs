@@ -1,5 +1,6 @@
 //! Changes of a server while it runs: its exports, their settings, and certificates.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SendError, channel};
 use std::thread::Builder;
@@ -7,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use nigh_host::front::{Disk, lock};
 use nigh_host::{DiskSettings, FileExtent};
-use nigh_nbd::{Exports, InvalidExport};
 use nigh_policy::Spec;
 use nigh_tls::TlsSettings;
 
 use crate::clients::{Client, Common};
 use crate::descriptors;
 use crate::error::{ChangeError, ExportError};
-use crate::export::{Export, offer};
+use crate::export::Export;
 use crate::settings::{ExportSettings, Settings};
 
+/// Longest name of an export, in bytes: as in NBD.
+const NAME_MAX: usize = 4096;
 /// How long the clients of an export that is removed have to take their replies.
 const FAREWELL: Duration = Duration::from_secs(20);
 /// How long a reload waits for exports that are removed, and for those that are opened.
@@ -58,7 +60,7 @@ impl Common {
         check(std::slice::from_ref(settings), lock(&self.tls).0.as_ref())?;
         let name = &settings.disk.name;
         if self.find(name).is_ok() {
-            return Err(ExportError::from(InvalidExport::Duplicate(name.clone())).into());
+            return Err(ExportError::Duplicate(name.clone()).into());
         }
         if self.opening.find(name).is_some() {
             return Err(ChangeError::Opening(name.clone()));
@@ -315,8 +317,15 @@ pub(crate) fn check(exports: &[ExportSettings], tls: Option<&TlsSettings>) -> Re
     if let Some(odd) = exports.iter().find(|export| export.disk.name.contains(char::is_control)) {
         return Err(ExportError::Controls(odd.disk.name.clone()));
     }
-    // Their sizes are not known yet, and do not matter.
-    Exports::new(exports.iter().map(|export| offer(export.disk.name.clone(), 0, true)).collect())?;
+    let mut names = HashSet::new();
+    for name in exports.iter().map(|export| &export.disk.name) {
+        if name.len() > NAME_MAX || name.contains('\0') {
+            return Err(ExportError::Name(name.clone()));
+        }
+        if !names.insert(name) {
+            return Err(ExportError::Duplicate(name.clone()));
+        }
+    }
     Ok(())
 }
 
@@ -325,70 +334,5 @@ fn check_clients(settings: &ExportSettings, tls: Option<&TlsSettings>) -> Result
     match settings.clients.is_empty() || tls.is_some_and(|tls| tls.client_ca.is_some()) {
         true => Ok(()),
         false => Err(ExportError::NoClientCa(settings.disk.name.clone())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixStream;
-    use std::sync::mpsc::channel;
-
-    use nigh_host::BLOCK;
-    use nigh_nbd::client::Handshake;
-
-    use super::*;
-    use crate::{Server, Settings};
-
-    #[test]
-    fn an_export_is_not_seen_before_it_is_open() {
-        let export = |name: &str| ExportSettings::new(name, "memory:1M".parse().unwrap());
-        let image = tempfile::NamedTempFile::new().unwrap();
-        image.as_file().set_len(1 << 20).unwrap();
-        let target = std::fs::canonicalize(image.path()).unwrap();
-        let new = ExportSettings::new("new", target.to_str().unwrap().parse().unwrap());
-        let opened = || {
-            let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-            links.filter(|link| std::fs::read_link(link.path()).is_ok_and(|path| path == target)).count()
-        };
-        let before = opened();
-        let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export("old")])).unwrap();
-        let cache = server.host().cache();
-        let old = server.host().disk("old").unwrap();
-        let greet = || {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
-            Handshake::begin(ours).unwrap()
-        };
-        let names = |handshake: &mut Handshake<UnixStream>| {
-            handshake.list().unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
-        };
-        std::thread::scope(|scope| {
-            let (go_on, wait) = channel::<()>();
-            let (held, holds) = channel();
-            // Nothing can be opened while a shard is held.
-            scope.spawn(move || {
-                let hold = |_, _| {
-                    held.send(()).unwrap();
-                    // Fails when it is to go on.
-                    let _ = wait.recv();
-                };
-                cache.states(&old, 0..BLOCK, hold).unwrap();
-            });
-            holds.recv().unwrap();
-            let adding = scope.spawn(|| server.add(new));
-            // What follows is that it is opened in the cache.
-            while opened() == before {
-                std::thread::yield_now();
-            }
-            let mut early = greet();
-            assert_eq!(names(&mut early), ["old"]);
-            assert!(early.info("new").is_err() && early.go("new").is_err());
-            drop(go_on);
-            adding.join().unwrap().unwrap();
-        });
-        let mut late = greet();
-        assert_eq!(names(&mut late), ["old", "new"]);
-        late.go("new").unwrap().read(0, 4096).unwrap();
-        server.shut_down().unwrap();
     }
 }

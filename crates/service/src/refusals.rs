@@ -11,14 +11,14 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// Refusals for one reason.
 #[derive(Default)]
-pub(crate) struct Refusals {
+pub struct Refusals {
     count: AtomicU64,
     told: Mutex<Option<Instant>>,
 }
 
 impl Refusals {
     /// Counts another. Gives how many there are if that is to be told.
-    pub(crate) fn add(&self, now: Instant) -> Option<u64> {
+    pub fn add(&self, now: Instant) -> Option<u64> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut told = lock(&self.told);
         let silent = told.is_some_and(|told| now.saturating_duration_since(told) < SILENCE);
@@ -28,7 +28,8 @@ impl Refusals {
         })
     }
 
-    pub(crate) fn count(&self) -> u64 {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 }

@@ -27,10 +27,7 @@ pub struct TooFewDescriptors {
 }
 
 /// Has the process allowed the descriptors for so many connections and for `targets`.
-pub(crate) fn allow<'a>(
-    connections: usize,
-    targets: impl Iterator<Item = &'a Target>,
-) -> Result<(), TooFewDescriptors> {
+pub fn allow<'a>(connections: usize, targets: impl Iterator<Item = &'a Target>) -> Result<(), TooFewDescriptors> {
     let of_connections = connections.saturating_add(CONNECTIONS_EXTRA).saturating_mul(OF_CONNECTION);
     // Commands may wait for each of them.
     let of_targets: usize = targets.map(|target| target.descriptors() + WAITING_MAX).sum();

@@ -1,0 +1,76 @@
+//! A client as its front sees it.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use nigh_host::Host;
+use rustls::ServerConfig;
+
+use crate::clients::{Common, Uri};
+use crate::error::Refused;
+use crate::export::Export;
+use crate::recording::Recorder;
+use crate::stream::Stream;
+
+/// A protocol that clients speak on their connections.
+#[derive(Clone, Copy)]
+pub struct Front {
+    /// The URI by which clients call an export at an address, over TCP with TLS if that is true.
+    pub uri: Uri,
+    /// Serves a client until it leaves or its stream is shut down, on a thread of the connection's own.
+    pub serve: fn(&Guest<'_>),
+}
+
+/// A client that is let in, and how.
+pub struct Guest<'a> {
+    common: &'a Common,
+    stream: Arc<Stream>,
+    /// The number of its connection.
+    pub id: u64,
+    /// With this, it has to start TLS.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+impl Guest<'_> {
+    /// The client of this number, which is registered.
+    pub(crate) fn new(common: &Common, id: u64, tls: Option<Arc<ServerConfig>>) -> Guest<'_> {
+        Guest { common, stream: common.stream_of(id), id, tls }
+    }
+
+    /// The bytes of its connection.
+    pub fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// The cache.
+    pub fn host(&self) -> &Host {
+        &self.common.host
+    }
+
+    /// Records its requests, under the number of its connection.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.common.recorder
+    }
+
+    /// The exports that a client with a certificate of these names may see.
+    pub fn exports(&self, names: &[String]) -> Vec<Arc<Export>> {
+        let mut exports = self.common.exports();
+        exports.retain(|export| export.is_for(names));
+        exports
+    }
+
+    /// The names of further ones that are being opened.
+    pub fn opening(&self, names: &[String]) -> Vec<String> {
+        self.common.opening.names_for(names)
+    }
+
+    /// The client, whose certificate has these names, chose an export. It may be that it cannot have it, or not any more.
+    pub fn enter(&self, export: &Arc<Export>, names: &[String]) -> Result<(), Refused> {
+        self.common.enter(self.id, export, names)
+    }
+
+    /// Its connection ended with an error: counts that, and logs it once a minute.
+    pub fn note_failed(&self, error: &dyn Display) {
+        self.common.note_failed(self.id, error);
+    }
+}

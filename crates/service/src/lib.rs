@@ -1,0 +1,78 @@
+//! Every front's share of serving disks: exports, the control socket, statistics, recording, listening and TLS.
+
+#![doc = include_str!("../README.md")]
+
+mod admin;
+mod check;
+mod clients;
+mod command;
+mod control;
+mod controllers;
+mod denied;
+mod descriptors;
+mod error;
+mod export;
+mod exposition;
+mod gate;
+mod guest;
+mod http;
+mod lender;
+mod listen;
+mod metrics;
+mod newcomers;
+mod options;
+mod pending;
+mod rates;
+mod recording;
+mod refusals;
+mod service;
+mod settings;
+mod socket;
+mod stream;
+mod tls;
+
+pub use nigh_host::{
+    Allocation, BLOCK, Chunk, ClientTlsSettings, ContentSettings, ContentStatistics, Directive, DiskError,
+    DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelServerStatistics,
+    LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings,
+    TargetStatistics, TenantStatistics, Unwritten, WarmSettings, WriteMode,
+};
+
+pub use command::Command;
+pub use control::{Answer, ControlClient, ControlError, ReloadError};
+pub use denied::is_denied;
+pub use descriptors::TooFewDescriptors;
+pub use error::{ChangeError, ExportError, StartError};
+pub use gate::Closed;
+pub use lender::{LenderClient, LenderCounts, LenderFile, LenderStatistics};
+pub use listen::{Listen, ListenError};
+pub use metrics::{ExportStatistics, Statistics};
+pub use nigh_tls::{TlsError, TlsSettings};
+pub use options::{ExportOptions, OptionError, amount};
+pub use pending::{PendingExport, PendingState};
+pub use rates::Rates;
+pub use recording::{RecordError, Recording, RecordingEnd, RecordingStatus};
+pub use service::Service;
+pub use settings::{ExportSettings, MetricsSettings, Settings, SocketSettings};
+
+/// The interface for fronts: protocols by which clients use exports.
+pub mod front {
+    pub use crate::error::Refused;
+    pub use crate::export::Export;
+    pub use crate::guest::{Front, Guest};
+    pub use crate::recording::{Asked, Recorder};
+    pub use crate::stream::{SLICES_MAX, Stream};
+}
+
+/// Parts of any server, also of one that serves no exports.
+pub mod parts {
+    pub use crate::control::{attend_with, done, one_line, refused};
+    pub use crate::controllers::Controllers;
+    pub use crate::descriptors::allow;
+    pub use crate::gate::Gate;
+    pub use crate::http::{Desk, Form, Report};
+    pub use crate::listen::Listener;
+    pub use crate::newcomers::{Fruitless, Newcomer, Peer, Place, place};
+    pub use crate::refusals::Refusals;
+    pub use crate::stream::Stream;
+}
