@@ -1,8 +1,8 @@
 //! `nigh level`: memory of this host, and a file, as a level of servers on other hosts.
 
 use anyhow::{Context, bail, ensure};
+use nigh_lend::{Lender, LenderFileSettings, LenderSettings};
 use nigh_level::Limits;
-use nigh_server::{Lender, LenderFileSettings, LenderSettings};
 use nigh_service::{LenderClient, LenderStatistics, Listen, MetricsSettings, TlsSettings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

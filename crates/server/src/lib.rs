@@ -6,7 +6,6 @@ mod connection;
 mod error;
 mod input;
 mod job;
-mod lender;
 mod link;
 mod negotiate;
 mod patience;
@@ -14,8 +13,6 @@ mod status;
 mod uri;
 
 use nigh_service::front::{Front, Guest};
-
-pub use lender::{Lender, LenderFileSettings, LenderSettings};
 
 use error::Ended;
 

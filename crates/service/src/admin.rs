@@ -12,7 +12,7 @@ use nigh_policy::Spec;
 use nigh_tls::TlsSettings;
 
 use crate::clients::{Client, Common};
-use crate::descriptors;
+use crate::descriptors::allow_descriptors;
 use crate::error::{ChangeError, ExportError};
 use crate::export::Export;
 use crate::settings::{ExportSettings, Settings};
@@ -69,7 +69,7 @@ impl Common {
         present.extend(self.opening.all());
         let levels = self.host.settings().levels;
         let of_exports = present.iter().chain([settings]).flat_map(|export| export.disk.targets());
-        descriptors::allow(self.connections_max, of_exports.chain(levels.iter().map(|level| &level.target)))?;
+        allow_descriptors(self.connections_max, of_exports.chain(levels.iter().map(|level| &level.target)))?;
         self.opening.add(settings.clone());
         Ok(())
     }

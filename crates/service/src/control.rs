@@ -61,6 +61,18 @@ pub struct Answer {
     pub recording: Option<RecordingStatus>,
 }
 
+impl Answer {
+    /// The command was done.
+    pub fn done() -> Answer {
+        Answer { schema: SCHEMA, error: None, status: None, level: None, hints: None, recording: None }
+    }
+
+    /// The command was not done, for this reason.
+    pub fn refused(error: String) -> Answer {
+        Answer { error: Some(error), ..Answer::done() }
+    }
+}
+
 /// Why a command was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -225,7 +237,7 @@ fn converse(stream: &UnixStream, answer: impl Fn(&[u8]) -> Answer) -> io::Result
         let whole = line.ends_with(b"\n") || (read as u64) < LINE_MAX;
         let answer = match whole {
             true => with_signs(stream, || answer(&line)),
-            false => refused("the line is longer than 1 MiB".to_owned()),
+            false => Answer::refused("the line is longer than 1 MiB".to_owned()),
         };
         let mut text = serde_json::to_vec(&answer).expect("answers are plain data");
         text.push(b'\n');
@@ -260,23 +272,13 @@ pub fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// The answer to a command that was not done.
-pub fn refused(error: String) -> Answer {
-    Answer { error: Some(error), ..done() }
-}
-
-/// The answer to a command that was done.
-pub fn done() -> Answer {
-    Answer { schema: SCHEMA, error: None, status: None, level: None, hints: None, recording: None }
-}
-
 fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &Reload) -> Answer {
     let command: Command = match serde_json::from_slice(line) {
         Ok(command) => command,
         Err(error) => {
             let error = one_line(&format!("no command: {error}"));
             tracing::warn!("control: refused: {error}");
-            return refused(error);
+            return Answer::refused(error);
         }
     };
     // Whoever reloads logs that, and what was wrong.
@@ -300,14 +302,14 @@ fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &
             if let Some(words) = words {
                 tracing::warn!("control: refused to {words}: {error}");
             }
-            refused(error)
+            Answer::refused(error)
         }
     }
 }
 
 fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Refusal> {
     match command {
-        Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..done() }),
+        Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..Answer::done() }),
         Command::Set { memory, policy, readahead } => {
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
             let readahead = readahead.map(|readahead| readahead.parse::<ReadAhead>()).transpose()?;
@@ -323,13 +325,13 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
         }
         Command::RemoveExport { name, discard } => common.remove(&name, discard)?,
         Command::Hint { name, files, directives } => common.hint_all(&name, &files, &directives)?,
-        Command::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..done() }),
+        Command::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..Answer::done() }),
         Command::Flush { name } => common.write_back(name.as_deref())?,
         Command::Record { recording } => common.record(recording)?,
-        Command::StopRecording {} => return Ok(Answer { recording: Some(common.recorder.stop()?), ..done() }),
+        Command::StopRecording {} => return Ok(Answer { recording: Some(common.recorder.stop()?), ..Answer::done() }),
         Command::Reload {} => reload()?,
     }
-    Ok(done())
+    Ok(Answer::done())
 }
 
 #[cfg(test)]
@@ -368,7 +370,7 @@ mod tests {
                 converse(&server, |_| {
                     // Fails when it is to go on.
                     let _ = wait.recv();
-                    done()
+                    Answer::done()
                 })
             });
             (&client).write_all(b"{}\n").unwrap();

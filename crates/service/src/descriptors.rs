@@ -27,7 +27,10 @@ pub struct TooFewDescriptors {
 }
 
 /// Has the process allowed the descriptors for so many connections and for `targets`.
-pub fn allow<'a>(connections: usize, targets: impl Iterator<Item = &'a Target>) -> Result<(), TooFewDescriptors> {
+pub fn allow_descriptors<'a>(
+    connections: usize,
+    targets: impl Iterator<Item = &'a Target>,
+) -> Result<(), TooFewDescriptors> {
     let of_connections = connections.saturating_add(CONNECTIONS_EXTRA).saturating_mul(OF_CONNECTION);
     // Commands may wait for each of them.
     let of_targets: usize = targets.map(|target| target.descriptors() + WAITING_MAX).sum();
@@ -49,7 +52,7 @@ mod tests {
 
     #[test]
     fn more_than_the_system_has_are_refused() {
-        let refused = allow(usize::MAX, std::iter::empty()).unwrap_err();
+        let refused = allow_descriptors(usize::MAX, std::iter::empty()).unwrap_err();
         assert!(refused.limit < refused.needed);
     }
 }

@@ -66,9 +66,9 @@ pub mod front {
 
 /// Parts of any server, also of one that serves no exports.
 pub mod parts {
-    pub use crate::control::{attend_with, done, one_line, refused};
+    pub use crate::control::{attend_with, one_line};
     pub use crate::controllers::Controllers;
-    pub use crate::descriptors::allow;
+    pub use crate::descriptors::allow_descriptors;
     pub use crate::gate::Gate;
     pub use crate::http::{Desk, Form, Report};
     pub use crate::listen::Listener;

@@ -18,7 +18,7 @@ use rustls::ServerConfig;
 use crate::admin;
 use crate::clients::Common;
 use crate::control::{self, Reload, ReloadError};
-use crate::descriptors;
+use crate::descriptors::allow_descriptors;
 use crate::error::{ChangeError, StartError};
 use crate::export::Export;
 use crate::gate::Closed;
@@ -67,7 +67,7 @@ impl Service {
         host.disks = exports.iter().map(|export| export.disk.clone()).collect();
         let config = tls.as_ref().map(TlsSettings::configure).transpose()?;
         let of_exports = exports.iter().flat_map(|export| export.disk.targets());
-        descriptors::allow(connections_max, of_exports.chain(host.levels.iter().map(|level| &level.target)))?;
+        allow_descriptors(connections_max, of_exports.chain(host.levels.iter().map(|level| &level.target)))?;
         let http = match &metrics {
             Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,

@@ -4,7 +4,6 @@
 //! for a client or the file.
 
 mod connection;
-mod error;
 mod fetching;
 mod file;
 
@@ -22,8 +21,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nigh_host::front::lock;
 use nigh_level::{ClientState, Limits, Store, StoreCounts};
 use nigh_service::parts::{
-    Controllers, Desk, Form, Fruitless, Gate, Listener, Newcomer, Peer, Place, Refusals, Report, Stream, allow,
-    attend_with, done, one_line, place, refused,
+    Controllers, Desk, Form, Fruitless, Gate, Listener, Newcomer, Peer, Place, Refusals, Report, Stream,
+    allow_descriptors, attend_with, one_line, place,
 };
 use nigh_service::{
     Answer, Closed, Command, LenderClient, LenderCounts, LenderFile, LenderStatistics, Listen, MetricsSettings,
@@ -33,7 +32,8 @@ use nigh_tls::{TlsError, TlsSettings};
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 
-use error::StartError;
+use crate::error::StartError;
+
 use file::File;
 pub use file::LenderFileSettings;
 
@@ -121,7 +121,7 @@ impl Lender {
     pub fn start(settings: LenderSettings) -> Result<Lender, StartError> {
         let LenderSettings { mut limits, file, connections_max, tls, metrics } = settings;
         let config = tls.as_ref().map(TlsSettings::configure).transpose().map_err(nigh_service::StartError::from)?;
-        allow(connections_max, std::iter::empty()).map_err(nigh_service::StartError::from)?;
+        allow_descriptors(connections_max, std::iter::empty()).map_err(nigh_service::StartError::from)?;
         let http = match &metrics {
             Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,
@@ -420,13 +420,13 @@ impl Common {
 
     fn answer(&self, line: &[u8]) -> Answer {
         match serde_json::from_slice(line) {
-            Ok(Command::Status {}) => Answer { level: Some(self.statistics()), ..done() },
+            Ok(Command::Status {}) => Answer { level: Some(self.statistics()), ..Answer::done() },
             Ok(Command::Reload {}) => match self.reload() {
-                Ok(()) => done(),
-                Err(error) => refused(one_line(&error.to_string())),
+                Ok(()) => Answer::done(),
+                Err(error) => Answer::refused(one_line(&error.to_string())),
             },
-            Ok(_) => refused("a level server has the commands 'status' and 'reload' only".to_owned()),
-            Err(error) => refused(one_line(&format!("no command: {error}"))),
+            Ok(_) => Answer::refused("a level server has the commands 'status' and 'reload' only".to_owned()),
+            Err(error) => Answer::refused(one_line(&format!("no command: {error}"))),
         }
     }
 }

@@ -18,7 +18,7 @@ use nigh_level::{Cold, Filed, Kept, KeptBlock, Limits, ReadBlock, Store};
 use nigh_service::parts::Refusals;
 
 use super::Common;
-use super::error::StartError;
+use crate::error::StartError;
 
 /// Blocks that are written before their state is noted.
 const BATCH: usize = 64;
