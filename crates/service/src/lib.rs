@@ -1,4 +1,4 @@
-//! Every front's share of serving disks: exports, the control socket, statistics, recording, listening and TLS.
+//! The part of a server of disks that all fronts share: exports, the control socket, statistics, recording, listening, TLS.
 
 #![doc = include_str!("../README.md")]
 
