@@ -71,7 +71,7 @@ impl Terminal {
             if parts.iter().all(|part| screen.contains(part)) {
                 return screen;
             }
-            assert!(begin.elapsed() < Duration::from_secs(20), "{parts:?} are not all in\n{screen}");
+            assert!(begin.elapsed() < Duration::from_secs(60), "{parts:?} are not all in\n{screen}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
