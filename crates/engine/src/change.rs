@@ -2,10 +2,10 @@
 
 use nigh_policy::{Policy, Setup, Spec};
 
-use crate::decider::{Successor, ghosts_of};
+use crate::decider::Successor;
 use crate::engine::Engine;
 use crate::error::ConfigError;
-use crate::slots::Slots;
+use crate::slots::{Slots, ghosts_of};
 
 /// The most blocks that leave, change policy or get room in one step.
 const BLOCKS_A_STEP: u32 = 128;

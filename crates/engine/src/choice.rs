@@ -4,8 +4,9 @@ use nigh_control::LruSp;
 use nigh_policy::Setup;
 
 use crate::config::Config;
-use crate::decider::{Decider, Single, checked, ghosts_of};
+use crate::decider::{Decider, Single};
 use crate::error::ConfigError;
+use crate::slots::{checked, ghosts_of};
 use crate::unified::{self, Unified};
 
 /// The decider that `config` describes.

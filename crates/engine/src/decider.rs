@@ -1,12 +1,11 @@
 //! The decision which block leaves: by one policy, or by tenants and their hints.
 
-use nigh_control::{Chunk, Directive, Index, LruSp, Refusal, Statistics};
-use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
+use nigh_control::{Index, LruSp};
+use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
 
 use crate::error::ConfigError;
-
-/// Slots are numbered below this.
-const SLOTS_MOST: u64 = 1 << 30;
+use crate::slots::{checked, ghosts_of};
+use crate::unified::Unified;
 
 /// Decides which block leaves. A single policy treats all tenants as tenants without hints.
 pub(crate) trait Decider: Policy + Send {
@@ -29,132 +28,25 @@ pub(crate) trait Decider: Policy + Send {
         None
     }
 
-    /// Whether the first reference to a prefetched block must be reported although its prefetch was: a list advances
-    /// with each reference.
-    fn follows_lists(&self) -> bool {
-        false
-    }
-
-    /// As [`LruSp::apply`].
-    fn apply(&mut self, _tenant: Tenant, _directive: &Directive, _index: &dyn Index) -> Result<(), Refusal> {
-        Err(Refusal::NotHeard)
-    }
-
-    /// As [`LruSp::extend`].
-    fn extend(&mut self, _tenant: Tenant, _chunk: &Chunk, _index: &dyn Index) -> Result<(), Refusal> {
-        Err(Refusal::NotHeard)
-    }
-
-    /// As [`LruSp::set_bounds`].
-    fn set_bounds(&mut self, _tenant: Tenant, _floor: u32, _ceiling: u32) -> Result<(), Refusal> {
-        Err(Refusal::NotHeard)
-    }
-
-    /// As [`LruSp::forget_files`].
-    fn forget_files(&mut self, _tenant: Tenant, _gone: &dyn Fn(u32) -> bool, _index: &dyn Index) {}
-
-    /// As [`LruSp::close`].
-    fn close(&mut self, _tenant: Tenant) {}
-
-    /// As [`LruSp::said`].
-    fn said(&self, _tenant: Tenant) -> Vec<Directive> {
-        Vec::new()
-    }
-
-    /// The counters of `tenant`, if there are any.
-    fn statistics(&self, _tenant: Tenant) -> Option<Statistics> {
+    /// Allocation among tenants, if that decides.
+    fn tenants(&self) -> Option<&LruSp> {
         None
     }
 
-    /// Resident blocks that `tenant` owns, if blocks have owners.
-    fn owned(&self, _tenant: Tenant) -> Option<u32> {
+    /// As `tenants`.
+    fn tenants_mut(&mut self) -> Option<&mut LruSp> {
         None
     }
 
-    /// As [`LruSp::has_list`].
-    fn has_list(&self, _tenant: Tenant) -> bool {
-        false
-    }
-
-    /// As [`LruSp::late`].
-    fn late(&mut self, _slot: Slot, _tenant: Tenant) {}
-
-    /// As [`LruSp::loaded`].
-    fn loaded(&mut self, _tenant: Tenant) {}
-
-    /// As [`LruSp::devices`].
-    fn devices(&self, _tenant: Tenant) -> &[u32] {
-        &[]
-    }
-
-    /// As [`LruSp::next_prefetch`].
-    fn next_prefetch(&mut self, _tenant: Tenant, _device: u32, _index: &dyn Index, _now: u64) -> Option<Block> {
+    /// Unified level-aware caching, if that decides, for levels, too.
+    fn unified(&self) -> Option<&Unified> {
         None
     }
 
-    /// As [`LruSp::prefetched`].
-    fn prefetched(&mut self, _tenant: Tenant, _device: u32, _read_at: Option<u64>) {}
-
-    /// Incomplete prefetches that lists requested, by tenant.
-    fn outstanding(&self) -> Vec<(Tenant, u32)> {
-        Vec::new()
-    }
-
-    /// Where the block of `slot` belongs: 0 is memory, others are levels, counted from 1.
-    fn level(&self, _slot: Slot) -> Option<usize> {
+    /// As `unified`.
+    fn unified_mut(&mut self) -> Option<&mut Unified> {
         None
     }
-
-    /// Whether the block of `slot`, for which a decider for all levels was asked to `evict` just before, is kept in memory.
-    fn stays(&self, _slot: Slot) -> bool {
-        true
-    }
-
-    /// The block of `slot`, if it belongs elsewhere and was kept in memory until it is written, is kept no longer. Returns whether it was so.
-    fn let_go(&mut self, _slot: Slot) -> bool {
-        false
-    }
-
-    /// The next block that a level below memory has to pass on or to drop. To be asked before slots are used again.
-    fn next_order(&mut self) -> Option<Slot> {
-        None
-    }
-
-    /// `level` does not have the block of `slot`.
-    fn lose(&mut self, _slot: Slot, _level: usize) {}
-
-    /// A reference may follow at this time.
-    fn note_time(&mut self, _now: u64) {}
-
-    /// How long ago the block of `slot` was referenced, in µs.
-    fn age_us(&self, _slot: Slot, _now: u64) -> u64 {
-        0
-    }
-
-    /// The last level is shared: so many blocks fit in, and the one that would leave next was referenced so long ago.
-    fn share(&mut self, _now: u64, _free: u32, _oldest_us: Option<u64>) {}
-
-    /// `level` is switched off.
-    fn lose_level(&mut self, _level: usize) {}
-
-    /// `level` has the block of `slot` from an earlier run. Returns whether it belongs there.
-    fn restore(&mut self, _slot: Slot, _level: usize) -> bool {
-        true
-    }
-}
-
-pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, ConfigError> {
-    match nigh_policy::ghosts(policy, capacity)? {
-        u32::MAX => Err(ConfigError::Unlimited { policy: Box::new(policy.clone()) }),
-        ghosts => checked(ghosts, capacity),
-    }
-}
-
-pub(crate) fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
-    if u64::from(ghosts) + u64::from(capacity) >= SLOTS_MOST {
-        return Err(ConfigError::Impossible { what: "blocks and ghosts together must be less than 2^30" });
-    }
-    Ok(ghosts)
 }
 
 /// A policy that is to replace that of an engine. It is created without the engine, because allocating its arrays takes
@@ -299,68 +191,39 @@ impl Decider for LruSp {
         LruSp::step(self, most, index)
     }
 
-    fn follows_lists(&self) -> bool {
-        true
+    fn tenants(&self) -> Option<&LruSp> {
+        Some(self)
     }
 
-    fn apply(&mut self, tenant: Tenant, directive: &Directive, index: &dyn Index) -> Result<(), Refusal> {
-        LruSp::apply(self, tenant, directive, index)
+    fn tenants_mut(&mut self) -> Option<&mut LruSp> {
+        Some(self)
+    }
+}
+
+impl Decider for Unified {
+    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
+        Unified::ghosts(self, capacity)
     }
 
-    fn extend(&mut self, tenant: Tenant, chunk: &Chunk, index: &dyn Index) -> Result<(), Refusal> {
-        LruSp::extend(self, tenant, chunk, index)
+    fn succeed(&mut self, next: Successor, _slots: u32) -> Result<(), Successor> {
+        Err(next)
     }
 
-    fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
-        LruSp::set_bounds(self, tenant, floor, ceiling)
+    fn is_pending(&self) -> bool {
+        self.has_lost_levels()
     }
 
-    fn forget_files(&mut self, tenant: Tenant, gone: &dyn Fn(u32) -> bool, index: &dyn Index) {
-        LruSp::forget_files(self, tenant, gone, index);
+    fn step(&mut self, most: u32, _tick: u64, _index: &dyn Index) -> bool {
+        self.empty_lost_levels(most);
+        self.is_pending()
     }
 
-    fn close(&mut self, tenant: Tenant) {
-        LruSp::close(self, tenant);
+    fn unified(&self) -> Option<&Unified> {
+        Some(self)
     }
 
-    fn said(&self, tenant: Tenant) -> Vec<Directive> {
-        LruSp::said(self, tenant)
-    }
-
-    fn statistics(&self, tenant: Tenant) -> Option<Statistics> {
-        Some(LruSp::statistics(self, tenant))
-    }
-
-    fn owned(&self, tenant: Tenant) -> Option<u32> {
-        Some(self.size(tenant))
-    }
-
-    fn has_list(&self, tenant: Tenant) -> bool {
-        LruSp::has_list(self, tenant)
-    }
-
-    fn late(&mut self, slot: Slot, tenant: Tenant) {
-        LruSp::late(self, slot, tenant);
-    }
-
-    fn loaded(&mut self, tenant: Tenant) {
-        LruSp::loaded(self, tenant);
-    }
-
-    fn devices(&self, tenant: Tenant) -> &[u32] {
-        LruSp::devices(self, tenant)
-    }
-
-    fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index, now: u64) -> Option<Block> {
-        LruSp::next_prefetch(self, tenant, device, index, now)
-    }
-
-    fn prefetched(&mut self, tenant: Tenant, device: u32, read_at: Option<u64>) {
-        LruSp::prefetched(self, tenant, device, read_at);
-    }
-
-    fn outstanding(&self) -> Vec<(Tenant, u32)> {
-        self.tenants().map(|tenant| (tenant, LruSp::outstanding(self, tenant))).collect()
+    fn unified_mut(&mut self) -> Option<&mut Unified> {
+        Some(self)
     }
 }
 

@@ -187,8 +187,8 @@ impl Engine {
     fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
         let before = self.requests.replies.len();
         self.requests.missed = false;
-        if self.levels.unified {
-            self.policy.note_time(now);
+        if let Some(unified) = self.policy.unified_mut() {
+            unified.note_time(now);
         }
         match request.op {
             Op::Read => {

@@ -168,11 +168,11 @@ impl Engine {
     /// A prefetch from `volume` that `tenant`'s list requested is over. If it failed, the list is dropped: otherwise it
     /// would request the same block again and again.
     pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, volume: Volume, failed: bool, now: u64) {
-        let (decider, known) = self.deciding();
-        decider.prefetched(tenant, volume.0, Some(now).filter(|_| !failed));
+        let (tenants, known) = self.hearing().expect("a list requested it");
+        tenants.prefetched(tenant, volume.0, Some(now).filter(|_| !failed));
         if failed {
             let none = Directive::Predict { accesses: Vec::new() };
-            decider.apply(tenant, &none, &known).expect("a tenant with a list may have none");
+            tenants.apply(tenant, &none, &known).expect("a tenant with a list may have none");
             self.told(tenant);
         }
         self.ask(tenant);

@@ -8,6 +8,7 @@ use crate::queue::Class;
 use crate::record::{Carry, Record};
 use crate::request::Fault;
 use crate::slots::{Key, NONE};
+use crate::unified::Unified;
 
 impl Engine {
     /// `frame`, which was just taken, is for the block that was referenced.
@@ -24,14 +25,14 @@ impl Engine {
 
     /// Carries out what was decided for blocks in levels.
     pub(crate) fn follow_orders(&mut self) {
-        while let Some(slot) = self.policy.next_order() {
+        while let Some(slot) = self.policy.unified_mut().and_then(Unified::next_order) {
             self.settle(self.slots.key(slot));
         }
     }
 
     /// Where `key` belongs: 0 is memory, others are levels, counted from 1.
     pub(crate) fn status(&self, key: Key) -> Option<usize> {
-        self.policy.level(self.slots.find(key)?)
+        self.policy.unified()?.level(self.slots.find(key)?)
     }
 
     /// Whether `key` belongs above the level number `at`.
@@ -41,7 +42,8 @@ impl Engine {
 
     /// How long ago `key` was referenced.
     pub(crate) fn age_us(&self, key: Key, now: u64) -> u64 {
-        self.slots.find(key).map_or(0, |slot| self.policy.age_us(slot, now))
+        let age_us = || Some(self.policy.unified()?.age_us(self.slots.find(key)?, now));
+        age_us().unwrap_or(0)
     }
 
     /// Has the copies of `key` follow its level status. A copy below its level may stay until its place is needed: if the block is
@@ -81,8 +83,10 @@ impl Engine {
 
     /// The level number `at`, to which `key` belongs, does not have it.
     pub(crate) fn note_gone(&mut self, key: Key, at: usize) {
-        if let Some(slot) = self.slots.find(key) {
-            self.policy.lose(slot, at + 1);
+        if let Some(slot) = self.slots.find(key)
+            && let Some(unified) = self.policy.unified_mut()
+        {
+            unified.lose(slot, at + 1);
         }
     }
 
@@ -192,8 +196,10 @@ impl Engine {
     }
 
     pub(crate) fn note_if_off(&mut self, at: usize) {
-        if self.levels.unified && self.levels.all[at].level.off {
-            self.policy.lose_level(at + 1);
+        if self.levels.all[at].level.off
+            && let Some(unified) = self.policy.unified_mut()
+        {
+            unified.lose_level(at + 1);
             self.size.stepping = true;
         }
     }

@@ -1,6 +1,6 @@
 //! Predictions of tenants: the names by which their lists know blocks, and what follows when a block is referenced or a request ends.
 
-use nigh_control::Index;
+use nigh_control::{Index, LruSp};
 use nigh_policy::{Block, Kind, Slot, Tenant};
 
 use crate::decider::Decider;
@@ -70,26 +70,36 @@ impl Engine {
 
     /// Whether `tenant` has predicted its reads, so that no guess is needed.
     pub fn is_predicted(&self, tenant: Tenant) -> bool {
-        self.policy.has_list(tenant)
+        self.policy.tenants().is_some_and(|tenants| tenants.has_list(tenant))
     }
 
     /// `tenant` is about to reference the block of `slot`: if that is still being loaded, its prefetch is late.
     #[inline]
     pub(crate) fn note_late(&mut self, slot: Slot, frame: u32, tenant: Tenant) {
-        if self.memory.frames.has(frame, LOADING) {
-            self.policy.late(slot, tenant);
+        if self.memory.frames.has(frame, LOADING)
+            && let Some(tenants) = self.policy.tenants_mut()
+        {
+            tenants.late(slot, tenant);
         }
     }
 
     /// A block that `tenant` waited for is present, or failed.
     pub(crate) fn demand_loaded(&mut self, tenant: Tenant) {
-        self.policy.loaded(tenant);
-        self.ask(tenant);
+        if let Some(tenants) = self.policy.tenants_mut() {
+            tenants.loaded(tenant);
+            self.ask(tenant);
+        }
     }
 
     /// The decider, and the view of blocks that it needs.
     pub(crate) fn deciding(&mut self) -> (&mut dyn Decider, Known<'_>) {
         let known = Known { slots: &self.slots, volumes: &self.volumes, files: &self.tenants.files, shift: self.shift };
         (&mut *self.policy, known)
+    }
+
+    /// The allocation among tenants, and the view of blocks that it needs.
+    pub(crate) fn hearing(&mut self) -> Option<(&mut LruSp, Known<'_>)> {
+        let (decider, known) = self.deciding();
+        Some((decider.tenants_mut()?, known))
     }
 }

@@ -35,7 +35,7 @@ impl Engine {
         }
         for (block, &slot) in blocks.zip(&slots) {
             if self.memory.first_use(&mut self.volumes, request.volume, self.slots.frame(slot))
-                && !self.policy.follows_lists()
+                && self.policy.tenants().is_none()
             {
                 continue;
             }

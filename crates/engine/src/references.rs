@@ -43,7 +43,7 @@ impl Engine {
             let frame = self.slots.frame(slot);
             if frame != NONE {
                 self.note_late(slot, frame, tenant);
-                if !self.memory.first_use(&mut self.volumes, key.volume(), frame) || self.policy.follows_lists() {
+                if !self.memory.first_use(&mut self.volumes, key.volume(), frame) || self.policy.tenants().is_some() {
                     self.policy.hit(slot, &access);
                     if self.levels.unified {
                         self.follow_orders();
@@ -68,7 +68,7 @@ impl Engine {
                 self.depart(victim);
                 self.drain_forgotten();
             }
-            if !self.policy.stays(slot) {
+            if self.policy.unified().is_some_and(|unified| !unified.stays(slot)) {
                 let frame = self.memory.outside.get(&key).copied();
                 if let Some(frame) = frame.filter(|&frame| !self.memory.frames.has(frame, LOADING)) {
                     self.settle(key);
@@ -174,8 +174,10 @@ impl Engine {
     /// If there is no such level.
     pub fn note_shared(&mut self, now: u64, at: usize, left: &[u32], free: u32, oldest_us: Option<u64>) {
         left.iter().for_each(|&place| self.note_left(at, place));
-        if self.levels.unified && at + 1 == self.levels.all.len() {
-            self.policy.share(now, free, oldest_us);
+        if at + 1 == self.levels.all.len()
+            && let Some(unified) = self.policy.unified_mut()
+        {
+            unified.share(now, free, oldest_us);
         }
         self.drain_forgotten();
     }
@@ -204,7 +206,7 @@ impl Engine {
         }
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) == frame);
         if let Some(slot) = resident.filter(|_| !self.memory.frames.has(frame, DIRTY | LOADING))
-            && self.policy.let_go(slot)
+            && self.policy.unified_mut().is_some_and(|unified| unified.let_go(slot))
         {
             // It stayed until it was written.
             self.slots.set_frame(slot, NONE);

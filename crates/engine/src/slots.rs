@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use foldhash::quality::SeedableRandomState;
 use hashbrown::HashMap;
-use nigh_policy::{Block, Slot, prefetch};
+use nigh_policy::{Block, Slot, Spec, prefetch};
 
+use crate::error::ConfigError;
 use crate::request::Volume;
 
 /// No frame, or the end of a chain.
@@ -171,6 +172,25 @@ impl Segment {
     fn is_spare(&self, slot: Slot) -> bool {
         slot.index() / WAYS >= (self.base + self.hashed) as usize
     }
+}
+
+/// Slots are numbered below this.
+const SLOTS_MOST: u64 = 1 << 30;
+
+/// The number of ghosts that `policy` can use if `capacity` blocks are resident.
+pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, ConfigError> {
+    match nigh_policy::ghosts(policy, capacity)? {
+        u32::MAX => Err(ConfigError::Unlimited { policy: Box::new(policy.clone()) }),
+        ghosts => checked(ghosts, capacity),
+    }
+}
+
+/// The number of ghosts, or an error if they and the blocks need more slots than can be numbered.
+pub(crate) fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
+    if u64::from(ghosts) + u64::from(capacity) >= SLOTS_MOST {
+        return Err(ConfigError::Impossible { what: "blocks and ghosts together must be less than 2^30" });
+    }
+    Ok(ghosts)
 }
 
 /// The index of all blocks that the policy knows.

@@ -217,7 +217,7 @@ impl Engine {
             return false;
         }
         let slot = self.slots.find_or_add(key);
-        let belongs = self.policy.restore(slot, level + 1);
+        let belongs = self.policy.unified_mut().is_none_or(|unified| unified.restore(slot, level + 1));
         if !belongs {
             self.slots.remove(slot);
         }
@@ -232,7 +232,7 @@ impl Engine {
         }
         let levels = match self.levels.unified {
             false => 0..self.levels.all.len(),
-            true => match self.slots.find(key).and_then(|slot| self.policy.level(slot)) {
+            true => match self.status(key) {
                 Some(level) => level.saturating_sub(1)..level,
                 None => return,
             },

@@ -22,8 +22,8 @@ const UNREAD_MOST: u32 = 64;
 impl Engine {
     /// Applies the hints of `tenant`, or none of them if there is an error.
     pub fn direct(&mut self, tenant: Tenant, directive: &Directive) -> Result<(), Refusal> {
-        let (decider, known) = self.deciding();
-        let done = decider.apply(tenant, directive, &known);
+        let (tenants, known) = self.hearing().ok_or(Refusal::NotHeard)?;
+        let done = tenants.apply(tenant, directive, &known);
         self.told(tenant);
         done
     }
@@ -35,11 +35,11 @@ impl Engine {
             return Ok(());
         }
         let (blocks, shift) = (self.blocks(&bytes), self.shift);
-        let (decider, known) = self.deciding();
+        let (tenants, known) = self.hearing().ok_or(Refusal::NotHeard)?;
         let mut done = Ok(());
         for (file, blocks) in known.files.within(volume, blocks) {
             let bytes = Some((blocks.start << shift, (blocks.end - blocks.start) << shift));
-            done = done.and_then(|()| decider.extend(tenant, &Chunk { file, bytes }, &known));
+            done = done.and_then(|()| tenants.extend(tenant, &Chunk { file, bytes }, &known));
         }
         self.told(tenant);
         done
@@ -55,7 +55,7 @@ impl Engine {
 
     /// The hints of `tenant` that are in effect.
     pub fn said(&self, tenant: Tenant) -> Vec<Directive> {
-        self.policy.said(tenant)
+        self.policy.tenants().map_or_else(Vec::new, |tenants| tenants.said(tenant))
     }
 
     /// From now on `pieces` are the files of `volume`; none once it is closed. Hints of its user `tenant` about the
@@ -67,9 +67,9 @@ impl Engine {
         }
         let files = self.tenants.files.with(volume, pieces)?;
         let before = std::mem::replace(&mut self.tenants.files, files);
-        let (decider, known) = self.deciding();
+        let (tenants, known) = self.hearing().expect("it has tenants");
         let gone = |file| before.volume_of(file) == Some(volume) || known.files.volume_of(file).is_none();
-        decider.forget_files(tenant, &gone, &known);
+        tenants.forget_files(tenant, &gone, &known);
         self.told(tenant);
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Engine {
     /// Changes the floor of `tenant`, the least blocks that it keeps, and its ceiling, the most blocks that it may have
     /// in a full cache; a ceiling of 0 means no limit.
     pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
-        let done = self.policy.set_bounds(tenant, floor, ceiling);
+        let done = self.policy.tenants_mut().ok_or(Refusal::NotHeard)?.set_bounds(tenant, floor, ceiling);
         self.told(tenant);
         done
     }
@@ -85,26 +85,28 @@ impl Engine {
     /// `tenant` has left: its blocks have no owner, and its hints and bounds are forgotten. Its number may be used
     /// again.
     pub fn close_tenant(&mut self, tenant: Tenant) {
-        self.policy.close(tenant);
-        self.told(tenant);
+        if let Some(tenants) = self.policy.tenants_mut() {
+            tenants.close(tenant);
+            self.told(tenant);
+        }
     }
 
     /// The counters of `tenant`; `None` in a cache without tenants.
     pub fn statistics(&self, tenant: Tenant) -> Option<Statistics> {
-        self.policy.statistics(tenant)
+        Some(self.policy.tenants()?.statistics(tenant))
     }
 
     /// Resident blocks that `tenant` owns; `None` in a cache without tenants.
     pub fn owned(&self, tenant: Tenant) -> Option<u32> {
-        self.policy.owned(tenant)
+        Some(self.policy.tenants()?.size(tenant))
     }
 
     /// Queues the batches that lists request now, one for each device.
     pub(crate) fn fetch_predicted(&mut self, now: u64) {
         self.size.stepping |= self.hears_tenants() && self.policy.is_pending();
         while let Some(tenant) = self.tenants.asking.pop() {
-            let devices: SmallVec<[u32; 4]> = self.policy.devices(tenant).into();
-            for device in devices {
+            let devices = self.policy.tenants().map_or(&[][..], |tenants| tenants.devices(tenant));
+            for device in SmallVec::<[u32; 4]>::from(devices) {
                 let state = self.volumes.get(Volume(device));
                 if state.is_some_and(|state| state.closing.is_none()) {
                     self.fetch_batch(tenant, Volume(device), now);
@@ -119,8 +121,8 @@ impl Engine {
         let mut missing: Vec<(u64, u32)> = Vec::new();
         let mut unread = 0;
         while unread < UNREAD_MOST && self.has_prefetch_budget(volume, missing.len() as u32) {
-            let (decider, known) = self.deciding();
-            let Some(block) = decider.next_prefetch(tenant, volume.0, &known, now) else { break };
+            let Some((tenants, known)) = self.hearing() else { break };
+            let Some(block) = tenants.next_prefetch(tenant, volume.0, &known, now) else { break };
             let place = known.files.key(block).filter(|key| key.volume() == volume);
             let Some(key) = place.filter(|key| !self.is_out_of_reach(*key)) else {
                 // It waits for conflicting operations, or until the tenant has passed it.
@@ -160,14 +162,17 @@ impl Engine {
                 *underway.entry(tenant).or_default() += 1;
             }
         }
-        for (tenant, outstanding) in self.policy.outstanding() {
-            let loads = underway.remove(&tenant).unwrap_or(0);
-            assert_eq!(outstanding, loads, "prefetches of {tenant:?} that are not complete");
+        if let Some(tenants) = self.policy.tenants() {
+            for tenant in tenants.tenants() {
+                let loads = underway.remove(&tenant).unwrap_or(0);
+                assert_eq!(tenants.outstanding(tenant), loads, "prefetches of {tenant:?} that are not complete");
+            }
         }
         assert!(underway.is_empty(), "prefetches of nobody: {underway:?}");
     }
 
     fn note_unread(&mut self, tenant: Tenant, volume: Volume) {
-        self.policy.prefetched(tenant, volume.0, None);
+        let tenants = self.policy.tenants_mut().expect("a list requested it");
+        tenants.prefetched(tenant, volume.0, None);
     }
 }

@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 
-use nigh_control::Index;
 use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Spec};
 use nigh_tier::{Move, Retrieve, Tier, Ulc};
 
 use crate::config::Config;
-use crate::decider::{Decider, Successor, checked, ghosts_of};
 use crate::error::ConfigError;
+use crate::slots::{checked, ghosts_of};
 
 /// Names of the gauges, by level.
 const BLOCKS: [&str; 3] = ["memory", "level 1", "level 2"];
@@ -276,21 +275,18 @@ impl Policy for Unified {
     }
 }
 
-impl Decider for Unified {
-    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
+impl Unified {
+    pub(crate) fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
         ghosts(&self.spec, &self.levels, capacity)
     }
 
-    fn succeed(&mut self, next: Successor, _slots: u32) -> Result<(), Successor> {
-        Err(next)
-    }
-
-    fn is_pending(&self) -> bool {
+    /// Whether levels that are switched off are not empty.
+    pub(crate) fn has_lost_levels(&self) -> bool {
         (0..).zip(&self.off).any(|(at, &off)| off && self.ulc.blocks(at + 1) > 1)
     }
 
-    /// Empties levels that are switched off: what is believed to be there would otherwise be looked for in vain.
-    fn step(&mut self, most: u32, _tick: u64, _index: &dyn Index) -> bool {
+    /// Removes at most `most` blocks from each level that is switched off: they would otherwise be looked for there in vain.
+    pub(crate) fn empty_lost_levels(&mut self, most: u32) {
         for at in 0..self.off.len() {
             let level = at as u8 + 1;
             for _ in 0..most {
@@ -300,18 +296,20 @@ impl Decider for Unified {
             }
         }
         self.settle();
-        self.is_pending()
     }
 
-    fn level(&self, slot: Slot) -> Option<usize> {
+    /// Where the block of `slot` belongs: 0 is memory, others are levels, counted from 1.
+    pub(crate) fn level(&self, slot: Slot) -> Option<usize> {
         self.ulc.level(slot).map(usize::from)
     }
 
-    fn stays(&self, slot: Slot) -> bool {
+    /// Whether the block of `slot`, for which a decider for all levels was asked to `evict` just before, is kept in memory.
+    pub(crate) fn stays(&self, slot: Slot) -> bool {
         bit(&self.is_held, slot) || self.ulc.level(slot) == Some(0)
     }
 
-    fn let_go(&mut self, slot: Slot) -> bool {
+    /// The block of `slot`, if it belongs elsewhere and was kept in memory until it is written, is kept no longer. Returns whether it was so.
+    pub(crate) fn let_go(&mut self, slot: Slot) -> bool {
         let held = self.clear_held(slot);
         if held && !self.ulc.knows(slot) {
             self.forgotten.push(slot);
@@ -319,38 +317,45 @@ impl Decider for Unified {
         held
     }
 
-    fn next_order(&mut self) -> Option<Slot> {
+    /// The next block that a level below memory has to pass on or to drop. To be asked before slots are used again.
+    pub(crate) fn next_order(&mut self) -> Option<Slot> {
         self.orders.pop_front()
     }
 
-    fn lose(&mut self, slot: Slot, level: usize) {
+    /// `level` does not have the block of `slot`.
+    pub(crate) fn lose(&mut self, slot: Slot, level: usize) {
         self.ulc.lose(slot, level as u8, &mut self.moves);
         self.settle();
     }
 
-    fn note_time(&mut self, now: u64) {
+    /// A reference may follow at this time.
+    pub(crate) fn note_time(&mut self, now: u64) {
         if self.shared.is_some() {
             self.times.note(self.ulc.now(), now);
         }
     }
 
-    fn age_us(&self, slot: Slot, now: u64) -> u64 {
+    /// How long ago the block of `slot` was referenced, in µs.
+    pub(crate) fn age_us(&self, slot: Slot, now: u64) -> u64 {
         now.saturating_sub(self.times.time(self.ulc.last(slot)))
     }
 
-    fn share(&mut self, now: u64, free: u32, oldest_us: Option<u64>) {
+    /// The last level is shared: so many blocks fit in, and the one that would leave next was referenced so long ago.
+    pub(crate) fn share(&mut self, now: u64, free: u32, oldest_us: Option<u64>) {
         // While there is room, it is a level as any other.
         let oldest_us = oldest_us.filter(|_| free == 0);
         let floor = oldest_us.map_or(u64::MAX, |age| self.times.number(now.saturating_sub(age)));
         self.shared = Some(Shared { free, floor });
     }
 
-    fn lose_level(&mut self, level: usize) {
+    /// `level` is switched off.
+    pub(crate) fn lose_level(&mut self, level: usize) {
         self.off[level - 1] = true;
         self.ulc.bound(level as u8, 1);
     }
 
-    fn restore(&mut self, slot: Slot, level: usize) -> bool {
+    /// `level` has the block of `slot` from an earlier run. Returns whether it belongs there.
+    pub(crate) fn restore(&mut self, slot: Slot, level: usize) -> bool {
         self.ulc.restore(slot, level as u8)
     }
 }
