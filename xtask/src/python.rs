@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 
@@ -143,7 +144,10 @@ pub(crate) fn bench(name: &str, options: &[String]) -> anyhow::Result<()> {
 }
 
 /// An environment with what the tests use, made anew when that changes.
-fn environment() -> anyhow::Result<PathBuf> {
+pub(crate) fn environment() -> anyhow::Result<PathBuf> {
+    // A step may ask for it while it is being made in the background.
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let environment = builds().join("python-tests");
     let requirements = root().join("crates/python/tests/requirements.txt");
     let wanted = std::fs::read_to_string(&requirements)?;

@@ -7,7 +7,7 @@ use anyhow::bail;
 use crate::held::Held;
 use crate::report::Report;
 use crate::run::{cargo, check};
-use crate::{guest, instructions, package, suite, tests, tidy};
+use crate::{guest, instructions, package, python, suite, tests, tidy};
 
 /// When a step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -243,6 +243,8 @@ pub(crate) fn run(tier: Tier, install: bool, within: Option<Duration>) -> anyhow
         }
         times.push(("install", Some(begin.elapsed())));
     }
+    // Downloads go on while others compile. If it fails, the step that needs it says so.
+    std::thread::spawn(python::environment);
     for step in STEPS.iter().filter(|step| step.tier <= tier) {
         let changed = step.tier == Tier::Changed;
         if changed && tier < Tier::Release && held.holds(step.name, step.inputs)? {
