@@ -35,7 +35,7 @@ impl Engine {
             if !state.closing.is_some_and(|closing| closing.discard) {
                 continue;
             }
-            let flushing = state.flushes.back().map_or(0, |flush| flush.version);
+            let flushing = state.flushing.flushes.back().map_or(0, |flush| flush.version);
             for block in state.dirty.unwanted(flushing) {
                 self.drop_blocks(volume, block..block + 1);
             }
@@ -65,7 +65,7 @@ impl Engine {
                 self.flush_devices(volume, now);
                 continue;
             }
-            if let Some(fault) = state.lost.filter(|_| !closing.discard) {
+            if let Some(fault) = state.flushing.lost.filter(|_| !closing.discard) {
                 lost.push((volume, fault));
                 continue;
             }

@@ -66,10 +66,10 @@ impl Engine {
         let request = self.requests.active(id).request;
         let state = self.volumes.state_mut(request.volume);
         match request.op {
-            Op::Read => state.reads_waiting.push_back(id),
-            _ => state.writes_waiting.push_back(id),
+            Op::Read => state.turns.reads.push_back(id),
+            _ => state.turns.writes.push_back(id),
         }
-        if !std::mem::replace(&mut state.in_line, true) {
+        if !std::mem::replace(&mut state.turns.in_line, true) {
             self.line.waiting.push_back(request.volume);
         }
         self.line.queueing += 1;

@@ -216,23 +216,23 @@ impl Engine {
         }
         let retry_us = self.config.write_back.retry_us;
         let state = self.volumes.state_mut(volume);
-        let lost = state.lost;
+        let lost = state.flushing.lost;
         let target = state.target(port);
         target.flushing = false;
         match result {
             Ok(()) => target.unflushed.end_flush(),
             Err(_) => target.unsynced = true,
         }
-        let mut round = state.round.take().expect("a flush belongs to a round");
+        let mut round = state.flushing.round.take().expect("a flush belongs to a round");
         round.operations -= 1;
         round.fault = round.fault.or(result.err());
         if round.operations > 0 {
-            state.round = Some(round);
+            state.flushing.round = Some(round);
             return;
         }
-        if round.fault.is_some() && round.requests.is_empty() && state.flushes.is_empty() {
+        if round.fault.is_some() && round.requests.is_empty() && state.flushing.flushes.is_empty() {
             // It was the engine's own, and would be repeated at once.
-            state.pause = now + retry_us;
+            state.flushing.pause = now + retry_us;
         }
         for id in round.requests {
             self.finish(id, round.fault.or(lost).map_or(Outcome::Done, Outcome::Failed));
@@ -361,7 +361,7 @@ impl Engine {
         if let Err(fault) = result {
             let state = self.volumes.state_mut(volume);
             let mut failed = Vec::new();
-            state.flushes.retain(|flush| {
+            state.flushing.flushes.retain(|flush| {
                 let covered = flush.version >= oldest;
                 failed.extend(covered.then_some(flush.request));
                 !covered
@@ -372,7 +372,7 @@ impl Engine {
             }
             told |= self.fail_closing(volume, fault);
             if !told {
-                self.volumes.state_mut(volume).fault = Some(fault);
+                self.volumes.state_mut(volume).flushing.fault = Some(fault);
             }
             // Volumes that are being closed do not wait for room that a failed device may never free.
             for at in 0..self.volumes.closing.len() {
@@ -391,7 +391,7 @@ impl Engine {
         let Fetch { level, place, first, frames, opening, sums: expected, leaves } = fetch;
         let volume = first.volume();
         self.note_level_result(level, result);
-        // What the level cannot return now, it may return later.
+        // A level that is away may return the block later.
         let of = &mut self.levels.all[level].level;
         let stays = of.is_away(result) && !leaves;
         let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];

@@ -13,7 +13,7 @@ impl Engine {
     pub(crate) fn flush_if_due(&mut self, volume: Volume, now: u64) {
         let most = self.config.write_back.unflushed;
         let state = self.volumes.state_mut(volume);
-        if state.round.is_none() && state.targets.iter().any(|target| target.unflushed.since() >= most) {
+        if state.flushing.round.is_none() && state.targets.iter().any(|target| target.unflushed.since() >= most) {
             self.flush_devices(volume, now);
         }
     }
@@ -69,8 +69,8 @@ impl Engine {
     fn fail_changes(&mut self, volume: Volume, fault: Fault) {
         let state = self.volumes.state_mut(volume);
         let mode = state.mode;
-        let syncs = std::mem::take(&mut state.syncs);
-        if let Some(round) = state.round.as_mut().filter(|round| round.begun) {
+        let syncs = std::mem::take(&mut state.flushing.syncs);
+        if let Some(round) = state.flushing.round.as_mut().filter(|round| round.begun) {
             round.fault = round.fault.or(Some(fault));
         }
         for id in syncs {

@@ -193,7 +193,7 @@ impl Engine {
         match request.op {
             Op::Read => {
                 let id = self.enter(request)?;
-                if !(self.volumes.state_mut(request.volume).reads_waiting.is_empty() && self.start_read(id, now)) {
+                if !(self.volumes.state_mut(request.volume).turns.reads.is_empty() && self.start_read(id, now)) {
                     self.wait_in_line(id);
                     let mut blocks = self.blocks(&(request.offset..request.offset + request.length));
                     self.requests.missed =
@@ -241,7 +241,7 @@ impl Engine {
         match self.volumes.get_mut(volume) {
             Some(state) if state.closing.is_none() => {
                 state.closing = Some(Closing { token, discard, forgetting: None });
-                state.pause = 0;
+                state.flushing.pause = 0;
             }
             _ => return Err(Refusal::NoVolume),
         }

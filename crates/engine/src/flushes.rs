@@ -14,7 +14,7 @@ use crate::volume::{Flush, Round, Target};
 impl Engine {
     /// Starts a round of device flushes, at each port where `volume` changed something since the last one.
     pub(crate) fn flush_devices(&mut self, volume: Volume, now: u64) {
-        let round = self.volumes.state_mut(volume).round.replace(Round::default());
+        let round = self.volumes.state_mut(volume).flushing.round.replace(Round::default());
         assert!(round.is_none(), "one round at a time");
         self.join_round(volume, now);
     }
@@ -33,23 +33,23 @@ impl Engine {
         let state = self.volumes.state_mut(volume);
         state.operations += 1;
         state.target(port).flushing = true;
-        state.round.as_mut().expect("a flush belongs to a round").operations += 1;
+        state.flushing.round.as_mut().expect("a flush belongs to a round").operations += 1;
         let id = self.ports.made;
         let waiting = Waiting { id, block: 0, blocks: 0, since: now, region: 0, alone: true };
         self.ports.add(port, Class::Control, waiting, Record::Flush { volume });
     }
 
     /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.
-    /// So the first flush of a round takes the requests that wait, and adds a flush at every port that they need.
+    /// The first flush of a round therefore takes the requests that wait, and adds a flush at every port that they need.
     pub(crate) fn start_flush(&mut self, volume: Volume, port: Port, now: u64) {
         let state = self.volumes.state_mut(volume);
         let target = state.target(port);
         target.unsynced = false;
         target.unflushed.begin_flush();
-        let round = state.round.as_mut().expect("a flush belongs to a round");
+        let round = state.flushing.round.as_mut().expect("a flush belongs to a round");
         if !round.begun {
             round.begun = true;
-            round.requests = std::mem::take(&mut state.syncs);
+            round.requests = std::mem::take(&mut state.flushing.syncs);
             self.join_round(volume, now);
         }
     }
@@ -59,13 +59,13 @@ impl Engine {
     /// `fault`.
     pub fn condemn(&mut self, volume: Volume, fault: Fault) {
         if let Some(state) = self.volumes.get_mut(volume) {
-            state.lost = state.lost.or(Some(fault));
+            state.flushing.lost = state.flushing.lost.or(Some(fault));
         }
     }
 
     /// The fault by which `volume` lost data: since then, no flush and no write with FUA succeeds.
     pub fn lost(&self, volume: Volume) -> Option<Fault> {
-        self.volumes.get(volume)?.lost
+        self.volumes.get(volume)?.flushing.lost
     }
 
     /// The cache has done its part of the request; the rest is up to the device.
@@ -82,7 +82,7 @@ impl Engine {
             self.finish(id, Outcome::Failed(fault));
         } else if fua {
             active.step = Step::Syncing;
-            self.volumes.state_mut(volume).syncs.push(id);
+            self.volumes.state_mut(volume).flushing.syncs.push(id);
             self.sync(volume, now);
         } else {
             self.finish(id, Outcome::Done);
@@ -94,12 +94,12 @@ impl Engine {
         loop {
             let state = self.volumes.state_mut(volume);
             let oldest = state.dirty.oldest().unwrap_or(u64::MAX);
-            let Some(&Flush { request, version }) = state.flushes.front() else { break };
+            let Some(&Flush { request, version }) = state.flushing.flushes.front() else { break };
             if version >= oldest {
                 break;
             }
-            state.flushes.pop_front();
-            state.syncs.push(request);
+            state.flushing.flushes.pop_front();
+            state.flushing.syncs.push(request);
             self.requests.active(request).step = Step::Syncing;
         }
         self.sync(volume, now);
@@ -108,14 +108,14 @@ impl Engine {
     /// Starts a device flush if a request waits for it and there is something to flush.
     pub(crate) fn sync(&mut self, volume: Volume, now: u64) {
         let state = self.volumes.state_mut(volume);
-        if state.round.is_some() || state.syncs.is_empty() {
+        if state.flushing.round.is_some() || state.flushing.syncs.is_empty() {
             return;
         }
         if state.is_unsynced() {
             self.flush_devices(volume, now);
         } else {
-            let lost = state.lost;
-            for id in std::mem::take(&mut state.syncs) {
+            let lost = state.flushing.lost;
+            for id in std::mem::take(&mut state.flushing.syncs) {
                 self.finish(id, lost.map_or(Outcome::Done, Outcome::Failed));
             }
         }

@@ -29,8 +29,8 @@ impl Engine {
             let started = [self.serve_read(volume, now), self.serve_write(volume, now)];
             attempts -= u32::from(started.contains(&Some(false)));
             let state = self.volumes.state_mut(volume);
-            state.in_line = state.is_waiting();
-            if state.in_line {
+            state.turns.in_line = !state.turns.is_empty();
+            if state.turns.in_line {
                 self.line.waiting.push_back(volume);
             }
             if started.contains(&Some(true)) {
@@ -45,13 +45,13 @@ impl Engine {
 
     /// Tries to start the first read of `volume` that waits. Returns whether it did, if there is one that may be able to.
     pub(crate) fn serve_read(&mut self, volume: Volume, now: u64) -> Option<bool> {
-        let &id = self.volumes.state(volume).reads_waiting.front()?;
+        let &id = self.volumes.state(volume).turns.reads.front()?;
         if !self.may_load(volume, 1) && self.needs_load(id) {
             return None;
         }
         let starts = self.start_read(id, now);
         if starts {
-            self.volumes.state_mut(volume).reads_waiting.pop_front();
+            self.volumes.state_mut(volume).turns.reads.pop_front();
             self.line.queueing -= 1;
         }
         Some(starts)
@@ -59,10 +59,10 @@ impl Engine {
 
     /// As `serve_read`, for a write.
     pub(crate) fn serve_write(&mut self, volume: Volume, now: u64) -> Option<bool> {
-        let &id = self.volumes.state(volume).writes_waiting.front()?;
+        let &id = self.volumes.state(volume).turns.writes.front()?;
         let starts = self.start_write(id, now);
         if starts {
-            self.volumes.state_mut(volume).writes_waiting.pop_front();
+            self.volumes.state_mut(volume).turns.writes.pop_front();
             self.line.queueing -= 1;
         }
         Some(starts)

@@ -217,7 +217,9 @@ impl Engine {
 
     /// Whether one more block of `volume` can be prefetched, besides `more` blocks whose loads are not queued yet.
     pub(crate) fn has_prefetch_budget(&mut self, volume: Volume, more: u32) -> bool {
-        if !self.may_prefetch(volume) || !self.may_load(volume, more + 1) || self.volumes.state_mut(volume).is_waiting()
+        if !self.may_prefetch(volume)
+            || !self.may_load(volume, more + 1)
+            || !self.volumes.state(volume).turns.is_empty()
         {
             return false;
         }

@@ -167,8 +167,8 @@ impl Engine {
         self.drain_forgotten();
     }
 
-    /// What the host of the shared level number `at` reported: the places from which blocks left, the blocks that fit in before others
-    /// have to leave, and how long ago the block that would leave next was referenced.
+    /// Notes what the host of the shared level number `at` reported: the places from which blocks left, the blocks that fit in before
+    /// others have to leave, and how long ago the block that would leave next was referenced.
     ///
     /// # Panics
     /// If there is no such level.

@@ -10,7 +10,7 @@ use crate::volume::Failures;
 impl Engine {
     /// Ends writes of `volume` that wait for room with `fault`.
     pub(crate) fn fail_writes(&mut self, volume: Volume, fault: Fault, now: u64) {
-        let failed = std::mem::take(&mut self.volumes.state_mut(volume).writes_waiting);
+        let failed = std::mem::take(&mut self.volumes.state_mut(volume).turns.writes);
         self.fail_waiting(failed, fault, now);
     }
 
@@ -25,7 +25,7 @@ impl Engine {
 
     /// Ends requests of `volume` that wait for room with `fault`.
     pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
-        let failed = std::mem::take(&mut self.volumes.state_mut(volume).reads_waiting);
+        let failed = std::mem::take(&mut self.volumes.state_mut(volume).turns.reads);
         self.fail_waiting(failed, fault, now);
         self.fail_writes(volume, fault, now);
     }

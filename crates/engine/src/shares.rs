@@ -69,7 +69,7 @@ impl Engine {
     pub(crate) fn is_pressed(&self, volume: Volume) -> bool {
         let state = self.volumes.state(volume);
         let (dirty, stop) = (state.dirty.len() as u32, self.size.marks.stop);
-        !state.writes_waiting.is_empty()
+        !state.turns.writes.is_empty()
             || self.cleaner.writing_back
                 && (dirty > stop || dirty > self.line.written_part(&self.volumes, volume, stop))
     }
@@ -82,11 +82,11 @@ impl Engine {
         assert_eq!(sum(|state| state.prefetching), self.requests.prefetching);
         assert_eq!(sum(|state| state.filling), self.requests.filling);
         assert_eq!(sum(|state| state.outside), self.memory.outside.len() as u32);
-        let queueing = |state: &VolumeState| state.reads_waiting.len() + state.writes_waiting.len();
+        let queueing = |state: &VolumeState| state.turns.reads.len() + state.turns.writes.len();
         assert_eq!(states().map(queueing).sum::<usize>(), self.line.queueing as usize);
         for (volume, state) in self.volumes.numbered() {
             let listed = self.line.waiting.contains(&volume);
-            assert!(listed && state.in_line || !state.is_waiting(), "requests are forgotten");
+            assert!(listed && state.turns.in_line || state.turns.is_empty(), "requests are forgotten");
         }
         let most = fair::most(self.config.limits.requests, self.volumes.numbers());
         assert!(self.requests.all.len() as u64 <= most);

@@ -298,7 +298,7 @@ impl Unified {
         self.settle();
     }
 
-    /// Where the block of `slot` belongs: 0 is memory, others are levels, counted from 1.
+    /// The level to which the block of `slot` belongs: 0 is memory, others are levels, counted from 1.
     pub(crate) fn level(&self, slot: Slot) -> Option<usize> {
         self.ulc.level(slot).map(usize::from)
     }

@@ -114,7 +114,7 @@ impl Engine {
             }
         }
         let mut failed = Vec::new();
-        self.volumes.state_mut(volume).flushes.retain(|flush| {
+        self.volumes.state_mut(volume).flushing.flushes.retain(|flush| {
             let covered = flush.version >= first;
             failed.extend(covered.then_some(flush.request));
             !covered
@@ -130,7 +130,7 @@ impl Engine {
             for &block in &state.damaged {
                 let frame = self.memory.current(&self.slots, Key::new(volume, block));
                 assert!(frame.is_none_or(|frame| self.memory.frames.has(frame, LOADING)), "a lost block is in memory");
-                assert!(state.lost.is_some());
+                assert!(state.flushing.lost.is_some());
             }
         }
     }

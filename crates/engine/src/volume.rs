@@ -69,6 +69,37 @@ pub(crate) struct Round {
     pub(crate) fault: Option<Fault>,
 }
 
+/// The flushes of a volume, and faults that the next ones report.
+#[derive(Default)]
+pub(crate) struct Flushing {
+    /// Those that wait for write-back, in the order of their versions.
+    pub(crate) flushes: VecDeque<Flush>,
+    /// Requests whose data the devices have and that wait for the next round of device flushes.
+    pub(crate) syncs: Vec<u32>,
+    pub(crate) round: Option<Round>,
+    /// The error of a write that has not been reported yet.
+    pub(crate) fault: Option<Fault>,
+    /// The fault by which data was lost.
+    pub(crate) lost: Option<Fault>,
+    /// The time until which nothing is written, since a flush failed that no request waited for, in µs.
+    pub(crate) pause: u64,
+}
+
+/// The requests of a volume that wait in line for their turn.
+#[derive(Default)]
+pub(crate) struct Turns {
+    pub(crate) reads: VecDeque<u32>,
+    pub(crate) writes: VecDeque<u32>,
+    /// Whether `Line::waiting` has the volume.
+    pub(crate) in_line: bool,
+}
+
+impl Turns {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty()
+    }
+}
+
 /// The list of the engine that holds a volume with dirty blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
@@ -121,11 +152,7 @@ pub(crate) struct VolumeState {
     pub(crate) requests: u32,
     /// Of these, trims and zeroes.
     pub(crate) ranges: u32,
-    /// Of these, reads and writes that wait in line for their turn.
-    pub(crate) reads_waiting: VecDeque<u32>,
-    pub(crate) writes_waiting: VecDeque<u32>,
-    /// Whether `Line::waiting` has it.
-    pub(crate) in_line: bool,
+    pub(crate) turns: Turns,
     /// Blocks being loaded.
     pub(crate) loading: u32,
     /// Of these, blocks that no request waited for.
@@ -141,21 +168,11 @@ pub(crate) struct VolumeState {
     pub(crate) locks: Vec<Lock>,
     /// Whether something ended that a range that is to be locked may wait for.
     pub(crate) unlockable: bool,
-    /// In the order of their versions.
-    pub(crate) flushes: VecDeque<Flush>,
-    /// Requests whose data the devices have and that wait for the next round of device flushes.
-    pub(crate) syncs: Vec<u32>,
-    pub(crate) round: Option<Round>,
-    /// The error of a write that has not been reported yet.
-    pub(crate) fault: Option<Fault>,
-    /// The fault by which data was lost.
-    pub(crate) lost: Option<Fault>,
+    pub(crate) flushing: Flushing,
     /// Blocks whose newest contents were damaged in memory before the device had them.
     pub(crate) damaged: BTreeSet<u64>,
     /// If there are dirty blocks whose last write failed.
     pub(crate) failures: Option<Failures>,
-    /// The time until which nothing is written, since a flush failed that no request waited for, in µs.
-    pub(crate) pause: u64,
     pub(crate) closing: Option<Closing>,
     pub(crate) listed: Listed,
     /// How long reads take at its devices, and what it knows of each level.
@@ -192,9 +209,7 @@ impl VolumeState {
             targets,
             requests: 0,
             ranges: 0,
-            reads_waiting: VecDeque::new(),
-            writes_waiting: VecDeque::new(),
-            in_line: false,
+            turns: Turns::default(),
             loading: 0,
             prefetching: 0,
             filling: 0,
@@ -203,24 +218,14 @@ impl VolumeState {
             operations: 0,
             locks: Vec::new(),
             unlockable: false,
-            flushes: VecDeque::new(),
-            syncs: Vec::new(),
-            round: None,
-            fault: None,
-            lost: None,
+            flushing: Flushing::default(),
             damaged: BTreeSet::new(),
             failures: None,
-            pause: 0,
             closing: None,
             listed: Listed::No,
             times: Times::default(),
             worths: (0..levels).map(|_| Worth::new()).collect(),
         }
-    }
-
-    /// Whether requests wait in line.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !(self.reads_waiting.is_empty() && self.writes_waiting.is_empty())
     }
 
     /// Blocks that are dirty or about to be.
@@ -232,7 +237,7 @@ impl VolumeState {
     pub(crate) fn awaited(&self) -> u64 {
         match self.closing {
             Some(_) => u64::MAX,
-            None => self.flushes.back().map_or(0, |flush| flush.version),
+            None => self.flushing.flushes.back().map_or(0, |flush| flush.version),
         }
     }
 

@@ -145,8 +145,7 @@ impl Volumes {
         }
     }
 
-    /// Where `blocks` of `volume`, which are in one region, are: the port, and the bytes on its device, up to the end
-    /// of the volume.
+    /// The port of `blocks` of `volume`, which are in one region, and their bytes on its device, up to the end of the volume.
     pub(crate) fn home(&self, shift: u32, volume: Volume, blocks: Range<u64>) -> (Port, Range<u64>) {
         let state = self.state(volume);
         let part = &state.parts[state.part_of(blocks.start)];

@@ -25,8 +25,7 @@ impl Engine {
             Some(_) => self.fault_of_blocks(id, now),
             None => None,
         };
-        if unwritable.is_none() && self.volumes.state_mut(volume).writes_waiting.is_empty() && self.start_write(id, now)
-        {
+        if unwritable.is_none() && self.volumes.state_mut(volume).turns.writes.is_empty() && self.start_write(id, now) {
             return;
         }
         match unwritable.or_else(|| self.fault_of_room(volume)) {
@@ -223,7 +222,7 @@ impl Engine {
         }
         if waits {
             state.dirty.wait(block, id);
-            state.pause = 0;
+            state.flushing.pause = 0;
             self.requests.active(id).storing += 1;
         }
         let state = self.volumes.state_mut(volume);
@@ -384,14 +383,14 @@ impl Engine {
     /// Starts a flush.
     pub(crate) fn flush(&mut self, id: u32, now: u64) {
         let volume = self.requests.active(id).request.volume;
-        if let Some(fault) = self.volumes.state_mut(volume).fault.take() {
+        if let Some(fault) = self.volumes.state_mut(volume).flushing.fault.take() {
             return self.finish(id, Outcome::Failed(fault));
         }
         self.requests.active(id).step = Step::Draining;
         let version = self.cleaner.version;
         let state = self.volumes.state_mut(volume);
-        state.pause = 0;
-        state.flushes.push_back(Flush { request: id, version });
+        state.flushing.pause = 0;
+        state.flushing.flushes.push_back(Flush { request: id, version });
         self.cleaner.make_due(&mut self.volumes, volume);
         self.drained(volume, now);
     }

@@ -84,13 +84,13 @@ impl Engine {
     fn reasons(&self, state: &VolumeState, pressed: bool) -> (Option<u64>, Option<u64>) {
         let age_us = self.config.write_back.age_us;
         let (dirty, awaited) = (&state.dirty, state.awaited());
-        let is_awaited = pressed || !state.flushes.is_empty() || state.closing.is_some();
+        let is_awaited = pressed || !state.flushing.flushes.is_empty() || state.closing.is_some();
         let sweep = dirty.dirty_since().map(|since| if is_awaited { 0 } else { since.saturating_add(age_us) });
         let pause = state.failures.as_ref().map_or(0, |failures| failures.retry_at);
         let retry = dirty.retry_at().map(|time| time.max(pause));
         let now = (dirty.has_urgent() || dirty.has_failed_version(awaited)).then_some(0);
         let any = [sweep, retry, now].into_iter().flatten().min();
-        (sweep, any.map(|time| time.max(state.pause)))
+        (sweep, any.map(|time| time.max(state.flushing.pause)))
     }
 
     /// Queues writes of dirty blocks of `volume`, as many as its ports allow, while there is a reason to write.
@@ -103,7 +103,11 @@ impl Engine {
             let state = self.volumes.state_mut(volume);
             let Some(time) = any else { break Listed::No };
             if now < time {
-                break if sweep.is_some() && now >= state.pause { Listed::Aging(time) } else { Listed::Resting(time) };
+                break if sweep.is_some() && now >= state.flushing.pause {
+                    Listed::Aging(time)
+                } else {
+                    Listed::Resting(time)
+                };
             }
             let ports = &self.ports.all;
             let full = state.targets.iter().map(|target| target.port).find(|port| {
@@ -116,7 +120,7 @@ impl Engine {
                 return;
             }
             let is_bound = |target: &Target| target.unflushed.written() >= unflushed_most;
-            if state.round.is_some() && state.targets.iter().any(is_bound) {
+            if state.flushing.round.is_some() && state.targets.iter().any(is_bound) {
                 // Due again when the flush is complete.
                 break Listed::No;
             }
