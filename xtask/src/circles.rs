@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a file needs: of each other file the names.
+/// The names that a file needs of each other file.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// The circles among `files`, each file's text by its module path in its crate (`lru_sp::follow`, and nothing for the root),

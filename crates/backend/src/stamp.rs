@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use twox_hash::XxHash3_64;
 
-/// What tells a disk from another one, and from itself before a change. Of a file: device, inode, size, and time of the last change in
+/// The identity of a disk, and evidence of its changes. Of a file: device, inode, size, and time of the last change in
 /// ns. Of a block device: device, size, hash of its identity, and hash of its counts.
 pub type Stamp = [u64; 4];
 

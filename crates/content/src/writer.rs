@@ -89,7 +89,7 @@ impl Writer {
         first: u32,
         blocks: impl Iterator<Item = (Option<u32>, &'b Block)>,
     ) -> Vec<u32> {
-        // Where encoding does not pay, it only finds out when it does.
+        // While encoding does not pay, blocks are encoded only to notice when it does.
         let is_thorough = self.budget.is_ample() && self.rooms.one_of == 1;
         self.encoder.set_thorough(is_thorough);
         let mut end = first;

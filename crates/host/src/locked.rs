@@ -108,7 +108,7 @@ impl Cache {
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<R, Poisoned> {
         let (result, mut left) = self.call(held, shard, work, call)?;
-        // Whoever begins to start reads goes on until as many are started, and lets others have the shard between its calls.
+        // A thread that adds reads that start in steps continues until as many have started; it releases the shard between its calls.
         while left > 0 {
             let held = self.shards[shard as usize].hold(false);
             // In a poisoned shard all requests are over.

@@ -431,7 +431,7 @@ impl Common {
     }
 }
 
-/// What is reported of the store's counts.
+/// The counts of the store, as they are reported.
 fn counted(counts: StoreCounts) -> LenderCounts {
     let StoreCounts { found, missed, demoted, replaced, invalidated, refused, .. } = counts;
     LenderCounts {

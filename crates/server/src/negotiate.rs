@@ -19,7 +19,7 @@ const CHOICE: Duration = PATIENCE;
 /// The shortest wait for a client that the system knows.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// What a client with a certificate of these names may see.
+/// The exports that a client with a certificate of these names may see.
 fn sees(guest: &Guest<'_>, names: &[String]) -> Result<(Vec<Arc<Export>>, Exports), InvalidExport> {
     let exports = guest.exports(names);
     let offered = Exports::new(exports.iter().map(|export| offer(export)).collect())?;
@@ -28,7 +28,7 @@ fn sees(guest: &Guest<'_>, names: &[String]) -> Result<(Vec<Arc<Export>>, Export
     Ok((exports, offered.with_absent(absent)))
 }
 
-/// What clients learn of an export.
+/// An export as clients see it.
 fn offer(export: &Export) -> nigh_nbd::Export {
     nigh_nbd::Export {
         name: export.name().to_owned(),
@@ -178,7 +178,7 @@ mod tests {
             });
             holds.recv().unwrap();
             let adding = scope.spawn(|| server.add(new));
-            // What follows is that it is opened in the cache.
+            // Then it is opened in the cache.
             while opened() == before {
                 std::thread::yield_now();
             }

@@ -67,7 +67,7 @@ pub(crate) struct Common {
     pub(crate) controllers: Arc<Controllers>,
     /// Exports that are being opened.
     pub(crate) opening: Opening,
-    /// Where clients connect, with absolute paths, and the URIs of exports there.
+    /// The addresses for clients, with absolute paths, and the URIs of exports there.
     addresses: Mutex<Vec<(Listen, Uri)>>,
     /// Held by the one who changes the server.
     pub(crate) administration: Mutex<()>,

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of a service.
 
 use std::io;
 use std::net::SocketAddr;

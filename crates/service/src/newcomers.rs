@@ -37,7 +37,7 @@ impl Peer {
 /// A connection that has chosen no export yet, or has not greeted.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer {
-    /// Where it comes from.
+    /// Its other end.
     pub peer: Peer,
     /// When it connected.
     pub since: Instant,

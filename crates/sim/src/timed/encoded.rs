@@ -73,7 +73,7 @@ pub(super) struct EncodedLevel<'a> {
 struct Memory<'a> {
     area: &'a mut Area,
     engine: &'a mut Engine,
-    /// What encoding takes, in ns.
+    /// The time that encoding takes, in ns.
     took_ns: u64,
 }
 
@@ -226,7 +226,7 @@ impl<'a> EncodedLevel<'a> {
         Some(now_ns + took_ns)
     }
 
-    /// What it did. `cache` is what the engine counted.
+    /// The outcome; `cache` has the counts of the engine.
     pub(super) fn outcome(self, cache: LevelCounters) -> io::Result<EncodedOutcome> {
         self.disks.failed.map_or(Ok(()), Err)?;
         let counts = self.area.store.counts();
