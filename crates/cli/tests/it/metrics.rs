@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
-use nigh_testkit::tools::installed;
+use nigh_testkit::tools::{fio_speaks_nbd, installed, run};
 use serde_json::Value;
 
 use crate::serving::{Folder, Server, until};
@@ -119,33 +119,71 @@ impl Drop for Prometheus {
     }
 }
 
+/// A server whose statistics a Prometheus has.
+struct Watched {
+    folder: Folder,
+    server: Server,
+    prometheus: Prometheus,
+    address: String,
+}
+
+impl Watched {
+    /// With a disk that is so slow that the time of a busy machine does not matter. `None` if there is no Prometheus.
+    fn start(test: &str) -> Option<Watched> {
+        if !installed(test, "prometheus") {
+            return None;
+        }
+        let folder = Folder::new();
+        let disk = "disk=delay:60ms,jitter=60ms:memory:64M";
+        let server = folder.serve(&[disk, "--readahead", "none", "--memory", "64M", "--metrics", "127.0.0.1:0"]);
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let config = format!(
+            "global: {{scrape_interval: 500ms}}\nscrape_configs:\n- job_name: nigh\n  static_configs:\n  - targets: ['{}']\n",
+            server.metrics()
+        );
+        let config = folder.image("prometheus.yml", config.as_bytes());
+        let mut command = Command::new("prometheus");
+        command.args([&format!("--config.file={config}"), &format!("--storage.tsdb.path={}", folder.text("tsdb"))]);
+        command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
+        let prometheus = Prometheus(command.spawn().unwrap());
+        Some(Watched { folder, server, prometheus, address })
+    }
+
+    fn query(&self, query: &str) -> Option<f64> {
+        TcpStream::connect(&self.address).ok()?;
+        let escaped = query.replace('{', "%7B").replace('}', "%7D").replace('"', "%22").replace(' ', "%20");
+        let (_, body) = get(&self.address, &format!("/api/v1/query?query={escaped}"), "");
+        let answer: Value = serde_json::from_str(&body).ok()?;
+        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+    }
+
+    /// Once Prometheus has `all` reads, its quantiles are within 10 % of those that clients saw: shares, and seconds.
+    fn agrees(self, all: u64, seen: &[(f64, f64)]) {
+        let what = "Prometheus has all reads";
+        until(what, || self.query("nigh_latency_seconds_count{kind=\"miss\"}") == Some(all as f64));
+        for &(share, seen) in seen {
+            let quantile = format!("histogram_quantile({share},nigh_latency_seconds_bucket{{kind=\"miss\"}})");
+            let computed = self.query(&quantile).unwrap();
+            println!("quantile {share}: {seen:.4} s seen by clients, {computed:.4} s computed by Prometheus");
+            assert!((computed / seen - 1.0).abs() < 0.1, "quantile {share}: {computed} s, and clients saw {seen} s");
+        }
+        let Watched { folder, server, prometheus, .. } = self;
+        drop(prometheus);
+        server.end();
+        drop(folder);
+    }
+}
+
 /// The latency that clients see is the one that Prometheus computes.
 #[test]
 fn metrics_8_prometheus_computes_the_latency_that_clients_see() {
     const CLIENTS: u64 = 8;
     const READS: u64 = 100;
-    let test = "metrics_8_prometheus_computes_the_latency_that_clients_see";
-    if !installed(test, "prometheus") {
-        return;
-    }
-    let folder = Folder::new();
-    // Slow enough that the time of a busy machine does not matter.
-    let disk = "disk=delay:60ms,jitter=60ms:memory:64M";
-    let server = folder.serve(&[disk, "--readahead", "none", "--memory", "64M", "--metrics", "127.0.0.1:0"]);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
-    let config = format!(
-        "global: {{scrape_interval: 500ms}}\nscrape_configs:\n- job_name: nigh\n  static_configs:\n  - targets: ['{}']\n",
-        server.metrics()
-    );
-    let config = folder.image("prometheus.yml", config.as_bytes());
-    let mut command = Command::new("prometheus");
-    command.args([&format!("--config.file={config}"), &format!("--storage.tsdb.path={}", folder.text("tsdb"))]);
-    command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
-    let prometheus = Prometheus(command.spawn().unwrap());
+    let Some(watched) = Watched::start("metrics_8_prometheus_computes_the_latency_that_clients_see") else { return };
     let mut latencies: Vec<Duration> = std::thread::scope(|scope| {
         let read = |client: u64| {
-            let stream = UnixStream::connect(&server.socket).unwrap();
+            let stream = UnixStream::connect(&watched.server.socket).unwrap();
             let mut connection = Client::connect(stream, "disk", &[]).unwrap();
             let block = move |at: u64| (client * READS + at) * 8192;
             scope.spawn(move || {
@@ -161,23 +199,28 @@ fn metrics_8_prometheus_computes_the_latency_that_clients_see() {
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
     latencies.sort();
-    let query = |query: &str| -> Option<f64> {
-        TcpStream::connect(&address).ok()?;
-        let escaped = query.replace('{', "%7B").replace('}', "%7D").replace('"', "%22").replace(' ', "%20");
-        let (_, body) = get(&address, &format!("/api/v1/query?query={escaped}"), "");
-        let answer: Value = serde_json::from_str(&body).ok()?;
-        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
-    };
-    let all = (CLIENTS * READS) as f64;
-    let what = "Prometheus has all reads";
-    until(what, || query("nigh_latency_seconds_count{kind=\"miss\"}") == Some(all));
-    for share in [0.5, 0.99] {
-        let seen = latencies[(latencies.len() as f64 * share).ceil() as usize - 1].as_secs_f64();
-        let computed =
-            query(&format!("histogram_quantile({share},nigh_latency_seconds_bucket{{kind=\"miss\"}})")).unwrap();
-        println!("quantile {share}: {seen:.4} s seen by clients, {computed:.4} s computed by Prometheus");
-        assert!((computed / seen - 1.0).abs() < 0.1, "quantile {share}: {computed} s, and clients saw {seen} s");
+    let seen =
+        [0.5, 0.99].map(|share| (share, latencies[(latencies.len() as f64 * share).ceil() as usize - 1].as_secs_f64()));
+    watched.agrees(CLIENTS * READS, &seen);
+}
+
+/// fio's latencies are those, too.
+#[test]
+fn metrics_8_prometheus_computes_the_latency_that_fio_measures() {
+    const READS: u64 = 1600;
+    let test = "metrics_8_prometheus_computes_the_latency_that_fio_measures";
+    if !fio_speaks_nbd(test) {
+        return;
     }
-    drop(prometheus);
-    server.end();
+    let Some(watched) = Watched::start(test) else { return };
+    let uri = format!("--uri={}", watched.server.uri("disk"));
+    let reads = format!("--number_ios={READS}");
+    let percentiles = "--percentile_list=50:99";
+    let load = ["--name=load", "--ioengine=nbd", &uri, "--rw=randread", "--bs=4k", "--iodepth=8", "--size=64m", &reads];
+    let text = run("fio", &[&load[..], &[percentiles, "--output-format=json"]].concat());
+    let seen: Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+    let read = &seen["jobs"][0]["read"];
+    assert_eq!(read["total_ios"].as_u64(), Some(READS));
+    let percentile = |name: &str| read["clat_ns"]["percentile"][name].as_f64().unwrap() / 1e9;
+    watched.agrees(READS, &[(0.5, percentile("50.000000")), (0.99, percentile("99.000000"))]);
 }

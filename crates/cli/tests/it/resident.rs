@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Reply, Request, Result, Welcome};
+use nigh_testkit::runs;
 
 use crate::remote_level::Level;
 use crate::serving::{Folder, Server};
@@ -128,19 +129,27 @@ fn churn(mib: u64, file: u64, count: u64, arguments: &[&str]) {
     );
 }
 
+/// Before a release, also with the sizes of docs/serve.md, "Its memory", in MiB.
+fn churn_larger(count: u64) {
+    [32, 192, 2048].into_iter().take(runs(0, 3) as usize).for_each(|mib| churn(mib, 0, count, &[]));
+}
+
 #[test]
 fn level_2_memory_of_one_client() {
     churn(32, 0, 1, &[]);
+    churn_larger(1);
 }
 
 #[test]
 fn level_2_memory_of_twelve_clients() {
     churn(32, 0, 12, &[]);
+    churn_larger(12);
 }
 
 #[test]
 fn level_2_memory_of_many_clients() {
     churn(64, 0, 64, &[]);
+    churn_larger(64);
 }
 
 #[test]
