@@ -83,9 +83,14 @@ fn serve(folder: &Folder, level: &str) -> Server {
 /// The disk is slower than the level, also on a busy machine: the level is not left out.
 fn serve_by(policy: &str, folder: &Folder, level: &str) -> Server {
     let level = format!("{level}:16M");
-    let disk = format!("disk=delay:2ms:{}", folder.text("image"));
+    let disk = format!("disk={}", slow_image(folder));
     let control = folder.text("control");
     folder.serve(&["--memory", "1M", "--policy", policy, "--level", &level, "--control", &control, &disk])
+}
+
+/// A disk that is slower than a level, also on a busy machine: the level would be left out otherwise.
+fn slow_image(folder: &Folder) -> String {
+    format!("delay:2ms:{}", folder.text("image"))
 }
 
 pub(crate) fn connect(server: &Server) -> Client<UnixStream> {
@@ -407,8 +412,12 @@ fn certificates(pki: &Pki, name: &str) -> [String; 6] {
 }
 
 fn serve_with(folder: &Folder, level: &str, more: &[String]) -> Server {
+    serve_disk(folder, &folder.text("image"), level, more)
+}
+
+fn serve_disk(folder: &Folder, disk: &str, level: &str, more: &[String]) -> Server {
     let level = format!("{level}:16M");
-    let disk = format!("disk={}", folder.text("image"));
+    let disk = format!("disk={disk}");
     let control = folder.text("control");
     let mut arguments = vec!["--memory", "1M", "--level", &level, "--control", &control, &disk];
     arguments.extend(more.iter().map(String::as_str));
@@ -450,11 +459,9 @@ fn over_tls_the_certificate_names_the_client() {
     let level = Level::start_with("tcp:localhost:0", &flags);
     let address = format!("tls:localhost:{}", level.port());
     for (client, name) in [("alice", "alice.example"), ("bob", "bob")] {
-        let server = serve_with(&folder, &address, &certificates(&pki, client));
+        let server = serve_disk(&folder, &slow_image(&folder), &address, &certificates(&pki, client));
         let mut client = connect(&server);
-        for _ in 0..2 {
-            read_all(&mut client, 0);
-        }
+        read_all(&mut client, 0);
         until("storing", || count(&folder, "stores") > BLOCKS / 2);
         read_all(&mut client, 0);
         let (hits, mismatches) = (count(&folder, "hits"), count(&folder, "mismatches"));

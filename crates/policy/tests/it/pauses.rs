@@ -67,7 +67,7 @@ fn random_references() {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 ((state >> 33) % u64::from(2 * LARGE)) as u32
             });
-            run(spec, LARGE, ghosts, random.take(5 * LARGE as usize));
+            run(spec, LARGE, ghosts, random.take(3 * LARGE as usize));
         }
     }
 }
