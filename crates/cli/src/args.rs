@@ -165,9 +165,10 @@ pub(crate) struct ServeArgs {
     /// [default: lirs]
     #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
     pub(crate) policy: Option<String>,
-    /// How tenants, each with one or several disks, share the cache, instead of --policy: lru-sp (tenants without hints get plain
-    /// LRU), global (LRU) or static (equal parts). Hints come from 'nigh ctl hint' and NBD's CACHE
-    #[arg(long, value_name = "ALLOCATION", conflicts_with_all = ["policy", "shards"])]
+    /// How tenants, each with one or several disks, share the cache: lru-sp (no tenant loses by what others choose), global (one
+    /// LRU list) or static (equal parts). --policy is then that of each tenant [default: lru]. Hints come from 'nigh ctl hint' and
+    /// NBD's CACHE
+    #[arg(long, value_name = "ALLOCATION", conflicts_with = "shards")]
     pub(crate) allocate: Option<AllocateArg>,
     /// Maximum number of predicted blocks prefetched at a time [default: 16]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -617,9 +618,12 @@ pub(crate) struct TimedArgs {
     /// several traces, a list for each, in their order
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', requires = "device")]
     pub(crate) extents: Vec<PathBuf>,
-    /// How the programs share the cache, each trace a tenant, instead of --policy: lru-sp (tenants without hints get plain
-    /// LRU), global (LRU) or static (equal parts)
-    #[arg(long, value_name = "ALLOCATION", requires = "device", conflicts_with = "policy")]
+    /// Each trace has disks of its own, as those of different machines. Otherwise, equal volumes of several traces are one disk
+    #[arg(long, requires = "device")]
+    pub(crate) own_disks: bool,
+    /// How the programs share the cache, each trace a tenant: lru-sp (no tenant loses by what others choose), global (one LRU
+    /// list) or static (equal parts). --policy is then that of each tenant [default: lru]
+    #[arg(long, value_name = "ALLOCATION", requires = "device")]
     pub(crate) allocate: Option<AllocateArg>,
     /// The programs' hints about their accesses: a file of directives (docs/control.md); tenants are the traces, counted
     /// from 0
@@ -705,13 +709,6 @@ impl SimArgs {
     /// Whether one trace is replayed: a single one, or several joined.
     pub(crate) fn is_one_trace(&self) -> bool {
         self.trace.len() <= 1 || self.join
-    }
-}
-
-impl AllocateArg {
-    /// As on the command line.
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().expect("no value is skipped").get_name().to_owned()
     }
 }
 

@@ -342,8 +342,17 @@ fn text(status: &Statistics) -> String {
         }
     }
     if !status.tenants.is_empty() {
-        let mut table =
-            Table::new(&["TENANT", "OWNS", "FLOOR", "CEILING", "PREDICTED", "UNPREDICTED", "OVERRULED", "EXPORTS"]);
+        let mut table = Table::new(&[
+            "TENANT",
+            "OWNS",
+            "FLOOR",
+            "CEILING",
+            "POLICY",
+            "PREDICTED",
+            "UNPREDICTED",
+            "OVERRULED",
+            "EXPORTS",
+        ]);
         let bound = |bytes| if bytes == 0 { "-".into() } else { human_bytes(bytes) };
         for tenant in &status.tenants {
             table.row([
@@ -351,6 +360,7 @@ fn text(status: &Statistics) -> String {
                 human_bytes(tenant.resident_bytes),
                 bound(tenant.floor),
                 bound(tenant.ceiling),
+                tenant.policy.clone(),
                 tenant.predicted.to_string(),
                 tenant.unpredicted.to_string(),
                 tenant.overruled.to_string(),

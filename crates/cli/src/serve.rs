@@ -110,6 +110,7 @@ struct FileExport {
     tenant: Option<String>,
     floor: Option<String>,
     ceiling: Option<String>,
+    policy: Option<String>,
     share: Option<String>,
 }
 
@@ -307,18 +308,12 @@ fn reload(server: &Service, args: &ServeArgs) -> Result<(), ReloadError> {
 fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let file = args.config.as_deref().map(asked::read_toml::<File>).transpose()?.unwrap_or_default();
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
-    let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(POLICY).parse()?;
-    if args.allocate.or(file.allocate).is_some() {
-        // With flags, the command line has seen to it.
-        for (name, given) in [
-            ("policy", file.policy.is_some() || args.policy.is_some()),
-            ("shards", file.shards.is_some() || args.shards.is_some()),
-        ] {
-            ensure!(
-                !given,
-                "{name} does not go with allocate: a cache with tenants is one shard, and tenants choose their policies"
-            );
-        }
+    let allocate = args.allocate.or(file.allocate);
+    let usual = if allocate.is_some() { asked::TENANTS_POLICY } else { POLICY };
+    let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(usual).parse()?;
+    if allocate.is_some() {
+        let shards = file.shards.is_some() || args.shards.is_some();
+        ensure!(!shards, "shards does not go with allocate: a cache with tenants is one shard");
     }
     let own = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
@@ -400,7 +395,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
             "policy {policy} does not decide for encoded blocks: leave out --content"
         );
     }
-    settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
+    settings.host.allocate = allocate.map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
     ensure!((1..=4096).contains(&settings.host.batch), "batch is from 1 to 4096");
     settings.host.adapt_batch = args.adapt_batch || file.adapt_batch.unwrap_or(false);
@@ -502,6 +497,7 @@ impl FileExport {
             tenant,
             floor,
             ceiling,
+            policy,
             share,
         } = self;
         let nobody = clients.as_ref().is_some_and(Vec::is_empty);
@@ -511,8 +507,14 @@ impl FileExport {
         for target in next {
             options.add(&format!("next={target}")).with_context(|| format!("export {name}"))?;
         }
-        let named =
-            [("bandwidth", bandwidth), ("tenant", tenant), ("floor", floor), ("ceiling", ceiling), ("share", share)];
+        let named = [
+            ("bandwidth", bandwidth),
+            ("tenant", tenant),
+            ("floor", floor),
+            ("ceiling", ceiling),
+            ("policy", policy),
+            ("share", share),
+        ];
         for (option, value) in named {
             if let Some(value) = value {
                 options.add(&format!("{option}={value}")).with_context(|| format!("export {name}"))?;
@@ -680,6 +682,7 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
             let one = if settings.host.adapt_batch { "1 or " } else { "" };
             let _ =
                 writeln!(text, "allocate {allocation}, predicted blocks in batches of {one}{}", settings.host.batch);
+            let _ = writeln!(text, "policy   {} of each tenant", settings.host.policy);
         }
         None => {
             let _ =
@@ -764,6 +767,9 @@ fn said(export: &ExportSettings) -> String {
     }
     if disk.tenant() != disk.name {
         let _ = write!(text, ", of tenant {}", disk.tenant());
+    }
+    if let Some(policy) = &disk.policy {
+        let _ = write!(text, ", under {policy}");
     }
     for (bound, words) in [(floor, "keeps"), (ceiling, "has at most")] {
         if *bound > 0 {

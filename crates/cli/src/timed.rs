@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_content::Scheme;
-use nigh_control::{Config, Event, sidecar};
+use nigh_control::{Config, Event, among_tenants, sidecar};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::{Spec, Tenant};
@@ -24,7 +24,7 @@ use nigh_sim::{Ops, References, TraceSummary};
 use nigh_trace::layout;
 use serde::Serialize;
 
-use crate::args::{AllocateArg, ContentsArgs, OutputArgs, SimArgs, TimedArgs};
+use crate::args::{ContentsArgs, OutputArgs, SimArgs, TimedArgs};
 use crate::contents::Made;
 use crate::results::{csv, json};
 use crate::source::{self, Opened, Source};
@@ -95,9 +95,8 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         window: timed.prefetch_window,
         ..Config::default()
     });
-    // With tenants no policy decides; LRU is what they have in common.
-    let is_lru = tenants.is_some() || args.contents.contents.is_some() && asked::are_usual(&args.policy);
-    let specs = if is_lru { vec!["lru".parse()?] } else { policies(&args.policy, &timed.level)? };
+    let is_one = (tenants.is_some() || args.contents.contents.is_some()) && asked::are_usual(&args.policy);
+    let specs = if is_one { vec![asked::TENANTS_POLICY.parse()?] } else { policies(&args.policy, &timed.level)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
     let Settings { devices: asked_devices, readahead, scheduler, think } = Settings::parse(timed, device)?;
@@ -117,7 +116,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let encodings = Encodings::parse(&args.contents)?;
     let made = args.contents.contents.as_deref().map(Made::read).transpose()?;
 
-    let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events)?;
+    let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events, timed.own_disks)?;
     let numbers = loaded.volumes.numbers();
     ensure!(
         layouts.is_empty() || numbers.len() <= 1,
@@ -185,7 +184,10 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let mut rows = Vec::new();
     for (at, (spec, size)) in jobs.iter().enumerate() {
         for ((content, _), outcomes) in setups.iter().zip(&outcomes) {
-            let policy = timed.allocate.map_or_else(|| spec.to_string(), AllocateArg::name);
+            let policy = match timed.allocate {
+                Some(allocate) => among_tenants(allocate.into(), spec),
+                None => spec.to_string(),
+            };
             let ghosts = ghosts(spec, u64::from(*size));
             let subject = Subject { policy, size_blocks: *size, block_bytes, ghosts };
             rows.push(Row::new(subject, *content, &names, &outcomes[at]));
@@ -256,12 +258,16 @@ fn load(
     ops: Ops,
     limit: u64,
     events: &[Event],
+    own_disks: bool,
 ) -> anyhow::Result<(Loaded, TraceSummary)> {
     if let Some(event) = events.iter().find(|event| event.tenant.0 as usize >= sources.len()) {
         bail!("--control: tenant {} is none of the {} traces, numbered from 0", event.tenant.0, sources.len());
     }
     let block_bytes = sources.first().map_or(4096, |(source, _)| source.block_bytes);
     let mut programs = Programs::new(think, ops, block_bytes, limit);
+    if own_disks {
+        programs = programs.with_own_disks();
+    }
     let (mut names, mut formats) = (Vec::new(), Vec::new());
     for (number, (source, mut requests)) in (0..).zip(sources) {
         let says = events.iter().filter(|event| event.tenant == Tenant(number)).cloned().collect();

@@ -23,7 +23,7 @@ impl LruSp {
         let owner = self.known_tenant(tenant)?;
         match directive {
             Directive::SetPriority { file, priority } => self.set_priority(owner, *file, *priority)?,
-            Directive::SetPolicy { priority, policy } => self.set_policy(owner, *priority, policy)?,
+            Directive::SetPolicy { priority, policy } => self.set_policy_of_level(owner, *priority, policy)?,
             Directive::SetTemporaryPriority { file, first, last, priority } => {
                 self.set_temporary_priority(owner, *file, *first, *last, *priority, index)?;
             }
@@ -46,6 +46,7 @@ impl LruSp {
         let pool = levels.and_then(|levels| levels.pool_of_priority(priority));
         match (&self.managed, pool) {
             (Some(managed), Some(pool)) => managed.pools.order(pool).clone(),
+            _ if priority == 0 => self.policy_of_cache().clone(),
             _ => Order::default(),
         }
     }
@@ -54,9 +55,10 @@ impl LruSp {
     pub fn said(&self, tenant: Tenant) -> Vec<Directive> {
         let Some(share) = self.share(tenant) else { return Vec::new() };
         let levels = share.levels.iter();
+        let own = self.policy_of(self.owner(tenant));
         let policies = levels.clone().flat_map(|levels| levels.named());
         let policies = policies.map(|priority| (priority, self.policy(tenant, priority)));
-        let policies = policies.filter(|(_, policy)| *policy != Order::Lru);
+        let policies = policies.filter(|(priority, policy)| policy != if *priority == 0 { own } else { &Order::Lru });
         let files = levels.flat_map(|levels| levels.files());
         let files = files.map(|&(file, priority)| Directive::SetPriority { file, priority });
         let block_bytes = u64::from(self.block_bytes);
@@ -215,15 +217,16 @@ impl LruSp {
         Ok(())
     }
 
-    fn set_policy(&mut self, owner: u16, priority: i32, policy: &Order) -> Result<(), Refusal> {
-        let limits = self.config.limits;
+    fn set_policy_of_level(&mut self, owner: u16, priority: i32, policy: &Order) -> Result<(), Refusal> {
+        let (limits, hinted) = (self.config.limits, self.hinted_policies());
         let (managed, levels) = self.levels(owner);
         let is_other = |order: &Order| matches!(order, Order::Policy(_));
         let pool = levels.open(priority, &limits, &mut managed.pools)?;
-        let more = is_other(policy) && !is_other(managed.pools.order(pool));
+        let is_own = priority == 0 && !levels.is_ground_named();
+        let more = is_other(policy) && (is_own || !is_other(managed.pools.order(pool)));
         let done = if managed.pools.order(pool) == policy {
             Ok(())
-        } else if more && managed.pools.policies() >= limits.policies {
+        } else if more && hinted >= limits.policies {
             Err(Refusal::TooManyPolicies { most: limits.policies })
         } else if managed.pools.is_handing_over(pool) {
             Err(Refusal::Busy)

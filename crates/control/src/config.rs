@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use nigh_policy::{Spec, SpecError};
+
 use crate::allowance::Terms;
-use crate::directive::Limits;
+use crate::directive::{Limits, Order};
 
 /// The rule by which a tenant is chosen to lose a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,15 @@ impl fmt::Display for Allocation {
             Allocation::Global => "global",
             Allocation::Static => "static",
         })
+    }
+}
+
+/// The name of a cache in which `allocation` chooses the tenant that loses a block, and `policy` which block: `lru-sp`, or
+/// `lru-sp/lirs`.
+pub fn among_tenants(allocation: Allocation, policy: &Spec) -> String {
+    match Order::from(policy.clone()) {
+        Order::Lru => allocation.to_string(),
+        other => format!("{allocation}/{other}"),
     }
 }
 
@@ -87,13 +98,17 @@ impl Config {
     }
 
     /// The number of ghosts that a cache of `capacity` blocks can use: a placeholder for each block, and the ghosts of
-    /// the policies of levels ([`Limits::ghosts`]). A host sizes its index by it.
-    pub fn ghosts(&self, capacity: u32) -> u32 {
+    /// the policies of levels: [`Limits::ghosts`], or what `policy`, that of all tenants, can use. A host sizes its index by it.
+    pub fn ghosts(&self, policy: &Order, capacity: u32) -> Result<u32, SpecError> {
         let Limits { policies, ghosts, .. } = self.limits;
-        let of_policies = if policies > 0 { f64::from(capacity) * f64::from(ghosts) } else { 0.0 };
-        match self.allocation {
+        let limit = if policies > 0 { f64::from(capacity) * f64::from(ghosts) } else { 0.0 };
+        let own = match policy {
+            Order::Policy(spec) => nigh_policy::ghosts(spec, capacity)?,
+            Order::Lru | Order::Mru => 0,
+        };
+        Ok(match self.allocation {
             Allocation::Global => 0,
-            Allocation::LruSp | Allocation::Static => capacity.saturating_add(of_policies.round() as u32),
-        }
+            Allocation::LruSp | Allocation::Static => capacity.saturating_add(own.max(limit.round() as u32)),
+        })
     }
 }

@@ -16,6 +16,12 @@ pub enum Order {
     Policy(Spec),
 }
 
+impl From<Spec> for Order {
+    fn from(spec: Spec) -> Order {
+        if spec.to_string() == "lru" { Order::Lru } else { Order::Policy(spec) }
+    }
+}
+
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,8 +87,8 @@ pub struct Limits {
     pub files: usize,
     /// Priority levels of a tenant that hold blocks or have a policy of their own.
     pub levels: usize,
-    /// Levels, of all tenants together, that a policy of the registry manages. Each costs the memory of that policy for
-    /// the blocks of the level and their ghosts.
+    /// Levels, of all tenants together, that were given a policy of the registry by a hint. Each costs the memory of that
+    /// policy for the blocks of the level and their ghosts.
     pub policies: usize,
     /// Ghosts that the policies of all levels remember together, in multiples of the cache's blocks. Each policy has a
     /// share in proportion to its blocks.
@@ -141,6 +147,8 @@ pub enum Refusal {
     /// A previous directive of the same kind is still being applied: the previous policy of the level has not handed
     /// over all blocks, or the queue of temporary priorities is full.
     Busy,
+    /// With [`Allocation::Global`](crate::Allocation::Global), tenants have no policies.
+    OneList,
     /// A policy cannot be created.
     Policy(nigh_policy::SpecError),
 }
@@ -169,6 +177,9 @@ impl fmt::Display for Refusal {
                 write!(f, "expected a floor up to the ceiling, and floors that together are less than the cache")
             }
             Refusal::Busy => write!(f, "the previous hint about this is still being applied: send it again later"),
+            Refusal::OneList => {
+                write!(f, "with the allocation global, the blocks of all tenants are in one list under lru")
+            }
             Refusal::Policy(error) => error.fmt(f),
         }
     }

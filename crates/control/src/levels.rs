@@ -23,7 +23,7 @@ pub(crate) struct Levels {
 
 impl Levels {
     pub(crate) fn new(pools: &mut Pools) -> Levels {
-        let ground = Level { pool: pools.open(0), files: 0, named: true };
+        let ground = Level { pool: pools.open(0), files: 0, named: false };
         Levels { levels: BTreeMap::from([(0, ground)]), files: Vec::new() }
     }
 
@@ -42,7 +42,17 @@ impl Levels {
         &self.files
     }
 
-    /// The priorities of levels that have, or had, a policy of their own.
+    /// The pool of priority 0.
+    pub(crate) fn ground(&self) -> u32 {
+        self.levels[&0].pool
+    }
+
+    /// Whether a hint chose the policy of priority 0.
+    pub(crate) fn is_ground_named(&self) -> bool {
+        self.levels[&0].named
+    }
+
+    /// The priorities of levels whose policies hints chose.
     pub(crate) fn named(&self) -> impl Iterator<Item = i32> + '_ {
         self.levels.iter().filter(|(_, level)| level.named).map(|(&priority, _)| priority)
     }
@@ -100,7 +110,7 @@ impl Levels {
 
     /// Closes the level of `priority` if nothing needs it.
     pub(crate) fn tidy(&mut self, priority: i32, pools: &mut Pools) {
-        let unused = |level: &&Level| level.files == 0 && !level.named && pools.len(level.pool) == 0;
+        let unused = |level: &&Level| priority != 0 && level.files == 0 && !level.named && pools.len(level.pool) == 0;
         if let Some(level) = self.levels.get(&priority).filter(unused) {
             pools.close(level.pool);
             self.levels.remove(&priority);

@@ -25,7 +25,7 @@ pub mod sidecar;
 mod tasks;
 mod tenant;
 
-pub use config::{Allocation, Config, Foresight};
+pub use config::{Allocation, Config, Foresight, among_tenants};
 pub use directive::{Chunk, Directive, Index, Limits, Order, Refusal};
 pub use lru_sp::LruSp;
 pub use saying::{Event, Saying, When};

@@ -1,7 +1,9 @@
 //! A policy of the registry that manages a pool. It numbers the blocks of its pool itself, so that it costs memory only
-//! for these and their ghosts, and its capacity always equals the number of its blocks.
+//! for these and their ghosts. Its capacity is the number of its blocks, or up to 1/128 more: tenants take blocks from each other in
+//! turn, and a policy that is made smaller and larger each time forgets which blocks are worth keeping. LIRS, for instance, takes
+//! the next new block for one with a short re-use distance whenever it grows.
 
-use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, build};
+use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, build, build_large};
 
 /// The local number of no slot.
 const FREE: u32 = u32::MAX;
@@ -35,12 +37,21 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// An instance without blocks.
-    pub(crate) fn new(spec: &Spec, block_bytes: u32) -> Result<Local, SpecError> {
+    /// An instance without blocks, which can grow to `most` slots.
+    pub(crate) fn new(spec: &Spec, block_bytes: u32, most: u32) -> Result<Local, SpecError> {
         let room = Room { capacity: 1, slots: SLOTS_FIRST, ghosts: 0 };
         let Room { capacity, slots, ghosts } = room;
-        let policy = build(spec, &Setup { capacity, slots, ghosts, block_bytes, future: None, patterns: None })?;
+        let setup = Setup { capacity, slots, ghosts, block_bytes, future: None, patterns: None };
+        let mut policy = build(spec, &setup)?;
+        if policy.slots_most() < most {
+            policy = build_large(spec, &setup)?;
+        }
         Ok(Local { policy, slots: Vec::new(), free: Vec::new(), blocks: 0, room })
+    }
+
+    /// The most slots that the policy can number.
+    pub(crate) fn slots_most(&self) -> u32 {
+        self.policy.slots_most()
     }
 
     /// Blocks that are resident.
@@ -73,13 +84,24 @@ impl Local {
         number
     }
 
+    /// Whether it has as many blocks as its capacity.
+    pub(crate) fn is_full(&self) -> bool {
+        self.blocks >= self.room.capacity
+    }
+
+    /// The most by which its capacity exceeds its blocks. The resident HIR blocks of LIRS are 1 %, at least 2.
+    fn slack(&self) -> u32 {
+        (self.blocks / 128).max(1)
+    }
+
     /// Adjusts the room to the number of blocks. The caller must then take the slots that are forgotten because of it.
     pub(crate) fn fit(&mut self, budget: Budget) {
         let slots = match self.slots.len() as u32 > self.room.slots {
-            true => (self.slots.len() as u32).next_power_of_two(),
+            true => (self.slots.len() as u32).next_power_of_two().min(self.policy.slots_most()),
             false => self.room.slots,
         };
-        let room = Room { capacity: self.blocks.max(1), slots, ghosts: budget.of(self.blocks) };
+        let capacity = self.room.capacity.clamp(self.blocks.max(1), self.blocks + self.slack());
+        let room = Room { capacity, slots, ghosts: budget.of(self.blocks) };
         if room != self.room {
             self.room = room;
             self.policy.resize(room);
@@ -107,7 +129,7 @@ impl Local {
         self.policy.hit(Slot(number), access);
     }
 
-    /// `incoming` replaces a block, which leaves. Returns the local number with which `incoming` must be inserted next,
+    /// It is full, and `incoming` replaces a block, which leaves. Returns the local number with which `incoming` must be inserted next,
     /// and the block.
     pub(crate) fn evict(&mut self, incoming: Slot, ghost: Option<u32>, access: &Access, budget: Budget) -> (u32, Slot) {
         let number = ghost.unwrap_or_else(|| self.number(incoming));
@@ -138,7 +160,8 @@ impl Local {
     /// Recounts the invariants; `blocks` are resident, `known` are resident or ghosts.
     pub(crate) fn check(&self, blocks: usize, known: usize, budget: Budget) {
         assert_eq!(self.blocks as usize, blocks, "the number of a policy's blocks is wrong");
-        assert_eq!(self.room.capacity, self.blocks.max(1), "the capacity is not the number of blocks");
+        let capacities = self.blocks.max(1)..=self.blocks + self.slack();
+        assert!(capacities.contains(&self.room.capacity), "the capacity is not that of the blocks");
         let used = self.slots.iter().filter(|&&slot| slot != FREE).count();
         assert_eq!(used, known, "a local number belongs to nothing");
         assert!(known - blocks <= budget.of(self.blocks) as usize, "a policy remembers more ghosts than it may");

@@ -3,7 +3,8 @@
 //!
 //! A tenant is oblivious until its first hint. After that it is a manager: its blocks are in its pools (`pools.rs`),
 //! and those that its list predicts are in the order of the list. References of oblivious tenants to their own blocks
-//! touch only the LRU list and four more bytes.
+//! touch only the LRU list and four more bytes. With another policy than LRU (`lru_sp/assign.rs`), a tenant is a manager from the
+//! start.
 //!
 //! Deviations:
 //! * 3.2 replaces the block that a placeholder points to; 4.2.1 makes it the candidate that the tenant may overrule.
@@ -25,6 +26,7 @@
 //! * A cache that becomes smaller chooses victims as on the miss of a tenant without blocks.
 
 mod account;
+mod assign;
 mod book;
 mod bounds;
 mod change;
@@ -38,6 +40,7 @@ use nigh_policy::list::{Links, List};
 use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Tenant};
 
 use crate::config::{Allocation, Config};
+use crate::directive::Order;
 use crate::placeholders::Placeholders;
 use crate::pools::Pools;
 use crate::tasks::Tasks;
@@ -130,6 +133,9 @@ pub struct LruSp {
     /// Whether no sweep is under way or requested.
     swept: bool,
     pub(crate) tasks: Tasks,
+    /// The policy of tenants without one of their own, and the most slots that it can number.
+    policy: Order,
+    policy_slots_most: u32,
     pub(crate) tick: u64,
     pub(crate) room: Room,
     pub(crate) block_bytes: u32,
@@ -159,6 +165,8 @@ impl LruSp {
             plain: config.allocation != Allocation::Static,
             swept: true,
             tasks: Tasks::default(),
+            policy: Order::Lru,
+            policy_slots_most: u32::MAX,
             tick: 0,
             room: Room { capacity: setup.capacity, slots: setup.slots, ghosts: setup.ghosts },
             block_bytes: setup.block_bytes,
@@ -350,6 +358,10 @@ impl Policy for LruSp {
 
     fn resize(&mut self, room: Room) {
         self.fit(room);
+    }
+
+    fn slots_most(&self) -> u32 {
+        self.managed.as_ref().map_or(u32::MAX, |managed| managed.pools.slots_most).min(self.policy_slots_most)
     }
 
     fn remove(&mut self, slot: Slot) {

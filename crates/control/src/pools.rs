@@ -63,6 +63,8 @@ pub(crate) struct Pools {
     budget: Budget,
     block_bytes: u32,
     policies: usize,
+    /// The most slots that all policies that there were could number.
+    pub(crate) slots_most: u32,
     /// Pools being handed over, and some that have finished.
     handing: Vec<u32>,
     /// The pool whose policy named a victim for the next block to be inserted, and that block's number.
@@ -87,6 +89,7 @@ impl Pools {
             budget,
             block_bytes,
             policies: 0,
+            slots_most: u32::MAX,
             handing: Vec::new(),
             exchange: None,
             sweeps: 0,
@@ -175,9 +178,10 @@ impl Pools {
     /// Changes the policy of `pool`, which must not be in a hand-over; this starts one.
     pub(crate) fn set_order(&mut self, pool: u32, order: Order) -> Result<(), SpecError> {
         let policy = match &order {
-            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes)?),
+            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes, self.of.len() as u32)?),
             Order::Lru | Order::Mru => None,
         };
+        self.slots_most = policy.iter().fold(self.slots_most, |most, policy| most.min(policy.slots_most()));
         self.policies += usize::from(policy.is_some());
         let own = &mut self.pools[pool as usize];
         assert!(own.before.is_none(), "a pool is handed over to one policy after the other");
@@ -460,7 +464,8 @@ impl Pools {
             self.clear(slot);
             return (slot, false);
         }
-        let exchanged = incoming.map(|(slot, access)| {
+        let is_full = self.pools[pool as usize].policy.as_ref().is_some_and(Local::is_full);
+        let exchanged = incoming.filter(|_| is_full).map(|(slot, access)| {
             let ghost = self.is_ghost_of(slot, pool).then(|| self.number[slot.index()].wrapping_sub(1));
             if ghost.is_none() {
                 self.forget(slot);
@@ -482,7 +487,7 @@ impl Pools {
         };
         self.unlink(pool, slot);
         let mut forgotten = self.pools[pool as usize].policy.is_none() || self.drain(pool, Some(slot));
-        if self.exchange.is_none() {
+        if incoming.is_none() {
             let gone = self.gone.len();
             self.fit(pool);
             // A smaller pool remembers less.

@@ -54,6 +54,8 @@ pub(crate) struct Tasks {
     /// Owners with blocks of lists that are over, and some that have none any more.
     pub(crate) left_over: Vec<u16>,
     pub(crate) temporary: VecDeque<Temporary>,
+    /// Owners whose level 0 may not have their policy yet.
+    pub(crate) policies: Vec<u16>,
     /// The number of blocks that steps have looked at.
     pub(crate) visited: u64,
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nigh_policy::Slot;
 
 use crate::allowance::Allowance;
+use crate::directive::Order;
 use crate::levels::Levels;
 use crate::pace::Pace;
 use crate::prefetch::Prefetch;
@@ -59,6 +60,8 @@ pub(crate) struct Share {
     pub(crate) ceiling: u32,
     /// The number of the list of its blocks that reached the end of the LRU list while its floor protected them.
     pub(crate) kept: Option<u32>,
+    /// Its policy, if that is not the one of the cache.
+    pub(crate) policy: Option<Order>,
     /// Its priority levels, if it is a manager.
     pub(crate) levels: Option<Box<Levels>>,
     /// The tick at which it became one, which counts as the reference of its older blocks.
@@ -113,6 +116,7 @@ impl Default for Share {
             floor: 0,
             ceiling: u32::MAX,
             kept: None,
+            policy: None,
             levels: None,
             since: 0,
             adoption: Adoption::Done,

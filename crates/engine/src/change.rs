@@ -2,10 +2,11 @@
 
 use nigh_policy::{Policy, Setup, Spec};
 
+use crate::choice;
 use crate::decider::Successor;
 use crate::engine::Engine;
 use crate::error::ConfigError;
-use crate::slots::{Slots, ghosts_of};
+use crate::slots::Slots;
 
 /// The most blocks that leave, change policy or get room in one step.
 const BLOCKS_A_STEP: u32 = 128;
@@ -24,34 +25,41 @@ impl Engine {
             &self.slots,
             &self.config.policy,
             capacity,
-            self.policy.ghosts(capacity)?,
+            self.ghosts(capacity)?,
             self.policy.slots_most(),
         )?;
         if let Some(next) = &self.size.next {
-            self.size.check_slots(&self.slots, next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
+            let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
+            self.size.check_slots(&self.slots, next.spec(), capacity, ghosts, next.slots_most())?;
         }
         self.size.goal = capacity;
         self.size.stepping = true;
         Ok(())
     }
 
+    /// The ghosts that the decider can use if `capacity` blocks are resident.
+    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
+        choice::ghosts(&self.config, &self.config.policy, capacity)
+    }
+
     /// The argument of [`Successor::new`] for a policy of this engine.
     pub fn setup(&self, policy: &Spec) -> Result<Setup, ConfigError> {
         let (capacity, block_bytes) = (self.size.capacity, self.config.block_bytes);
-        let ghosts = ghosts_of(policy, capacity)?;
+        if self.hears_tenants() {
+            // Each tenant's policy numbers its own blocks.
+            return Ok(Setup { capacity: 1, slots: 2, block_bytes, ghosts: 0, future: None, patterns: None });
+        }
+        let ghosts = choice::ghosts(&self.config, policy, capacity)?;
         let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts)));
         Ok(Setup { capacity, slots, block_bytes, ghosts, future: None, patterns: None })
     }
 
     /// From now on `next` is the policy. [`step`](Engine::step) carries this out after the previous change is complete.
     /// The blocks move in the order in which the present policy would evict them; its ghosts are lost. Returns a policy
-    /// that was still waiting and is now superseded. An error in a cache with tenants, which choose the policies
-    /// themselves.
+    /// that was still waiting and is now superseded. With tenants, it is the policy of each that has none of its own.
     pub fn set_policy(&mut self, next: Successor) -> Result<Option<Successor>, ConfigError> {
-        if self.hears_tenants() {
-            return Err(ConfigError::Impossible {
-                what: "a cache with tenants takes its policies from them and has none of its own",
-            });
+        if let Some(tenants) = self.policy.tenants() {
+            tenants.try_out(&next.spec().clone().into())?;
         }
         if self.levels.unified {
             return Err(ConfigError::Impossible {
@@ -59,7 +67,8 @@ impl Engine {
             });
         }
         for capacity in [self.size.capacity, self.size.goal] {
-            self.size.check_slots(&self.slots, next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
+            let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
+            self.size.check_slots(&self.slots, next.spec(), capacity, ghosts, next.slots_most())?;
         }
         self.size.stepping = true;
         Ok(self.size.next.replace(next))
@@ -132,31 +141,39 @@ impl Engine {
         let (decider, known) = self.deciding();
         decider.step(BLOCKS_A_STEP, tick, &known);
         self.drain_forgotten();
-        if !self.policy.is_pending() {
-            self.size.ghosts_before = 0;
-            self.size.set_slots(&mut self.slots);
+        self.end_succession();
+    }
+
+    /// If the previous policy has handed over everything, there is no room for its ghosts any more.
+    fn end_succession(&mut self) {
+        if self.policy.is_pending() {
+            return;
         }
+        if std::mem::take(&mut self.size.ghosts_before) > 0 && self.hears_tenants() {
+            self.policy.resize(self.size.room(&self.slots));
+            self.drain_forgotten();
+        }
+        self.size.set_slots(&mut self.slots);
     }
 
     fn step_to_next(&mut self) {
-        let ghosts = self.size.next.as_ref().and_then(|next| next.ghosts(self.size.capacity).ok());
-        let ghosts = ghosts.expect("it was asked before");
+        let next = self.size.next.as_ref().expect("one that waits");
+        let ghosts = choice::ghosts(&self.config, next.spec(), self.size.capacity).expect("it was asked before");
         let most = Slots::most(self.size.capacity, ghosts.max(self.size.ghosts));
         if !self.slots.lengthen(most, SLOTS_A_STEP) {
             return;
         }
-        let mut next = self.size.next.take().expect("one that waits");
+        let next = self.size.next.take().expect("one that waits");
         self.size.ghosts_before = std::mem::replace(&mut self.size.ghosts, ghosts);
         self.size.set_slots(&mut self.slots);
-        next.resize(self.size.room(&self.slots));
         self.drain_forgotten();
         self.config.policy = next.spec().clone();
-        let refused = self.policy.succeed(next, self.slots.numbers());
-        assert!(refused.is_ok(), "a cache with tenants refuses before");
+        self.policy.succeed(next, self.size.room(&self.slots));
+        self.end_succession();
     }
 
     fn step_up(&mut self, now: u64) {
-        let ghosts = self.policy.ghosts(self.size.goal).expect("it was asked before");
+        let ghosts = self.ghosts(self.size.goal).expect("it was asked before");
         let most = Slots::most(self.size.goal, ghosts.max(self.size.ghosts));
         if self.slots.numbers() < self.slots.numbers_for(most) {
             self.slots.lengthen(most, SLOTS_A_STEP);
@@ -176,7 +193,7 @@ impl Engine {
     /// From now on the policy keeps `capacity` blocks, and the others leave.
     fn set_capacity(&mut self, capacity: u32) {
         self.size.capacity = capacity;
-        self.size.ghosts = self.policy.ghosts(capacity).expect("it was asked before, for more or less blocks");
+        self.size.ghosts = self.ghosts(capacity).expect("it was asked before, for more or less blocks");
         self.drain_forgotten();
         self.policy.resize(self.size.room(&self.slots));
         self.drain_forgotten();

@@ -6,7 +6,7 @@ use crate::error::ConfigError;
 use crate::files::Files;
 use crate::slots::FRAMES_MOST;
 
-/// How tenants share a cache, instead of a policy.
+/// How tenants share a cache.
 #[derive(Clone, Debug, Default)]
 pub struct Tenants {
     /// The owners of blocks, the choice of victims, and prefetches.
@@ -28,11 +28,11 @@ pub struct Config {
     pub spare: u32,
     /// Further frames for blocks on their way to levels, so that nothing else waits for levels. Each level has an equal part.
     pub storing: u32,
-    /// The policy, which decides which block leaves.
+    /// The policy, which decides which block leaves; with tenants, that of each tenant that has none of its own.
     pub policy: Spec,
     /// The blocks of each level that will be added, if the policy decides for levels, too; else nothing.
     pub levels: Vec<u32>,
-    /// How tenants share the cache; if present, it decides instead of `policy`.
+    /// How tenants share the cache; if present, it decides which tenant loses a block.
     pub tenants: Option<Tenants>,
     /// Limits that are never exceeded.
     pub limits: Limits,
@@ -148,10 +148,13 @@ impl Config {
                 "capacity_max, spare and storing together must be less than 2^24 frames (64 GiB in blocks of 4 KiB)",
             );
         }
-        if !self.levels.is_empty() && (!self.policy.is_unified() || self.tenants.is_some()) {
+        if self.tenants.is_some() && self.policy.is_unified() {
+            return wrong("a policy that decides for levels does not go with tenants, whose parts of memory change");
+        }
+        if !self.levels.is_empty() && !self.policy.is_unified() {
             return wrong("only a policy that decides for levels is told their sizes");
         }
-        if self.levels.is_empty() && self.policy.is_unified() && self.tenants.is_none() {
+        if self.levels.is_empty() && self.policy.is_unified() {
             return Err(SpecError::NeedsLevels { policy: self.policy.info().name }.into());
         }
         if self.levels.contains(&0) {

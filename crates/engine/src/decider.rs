@@ -4,17 +4,15 @@ use nigh_control::{Index, LruSp};
 use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
 
 use crate::error::ConfigError;
-use crate::slots::{checked, ghosts_of};
 use crate::unified::Unified;
 
 /// Decides which block leaves. A single policy treats all tenants as tenants without hints.
 pub(crate) trait Decider: Policy + Send {
-    /// The number of ghosts it can use if `capacity` blocks are resident.
-    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError>;
-
-    /// From now on `next` decides, in a host with `slots` slots; `step` does the rest. Returns `next` if there is no
-    /// policy to replace.
-    fn succeed(&mut self, next: Successor, slots: u32) -> Result<(), Successor>;
+    /// From now on `next` decides, in a host with this `room`; `step` does the rest.
+    ///
+    /// # Panics
+    /// If it keeps its policy.
+    fn succeed(&mut self, next: Successor, room: Room);
 
     /// Whether `step` can do something.
     fn is_pending(&self) -> bool;
@@ -71,16 +69,12 @@ impl Successor {
         &self.spec
     }
 
-    pub(crate) fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
-        ghosts_of(&self.spec, capacity)
-    }
-
     /// The most slots that the policy can number.
     pub(crate) fn slots_most(&self) -> u32 {
         self.policy.slots_most()
     }
 
-    pub(crate) fn resize(&mut self, room: Room) {
+    fn resize(&mut self, room: Room) {
         self.slots = self.slots.max(room.slots);
         self.policy.resize(Room { slots: self.slots, ..room });
     }
@@ -88,7 +82,6 @@ impl Successor {
 
 /// One policy, for all tenants.
 pub(crate) struct Single {
-    spec: Spec,
     policies: Succession,
     /// Of the present policy.
     slots: u32,
@@ -97,7 +90,7 @@ pub(crate) struct Single {
 impl Single {
     pub(crate) fn new(spec: &Spec, setup: &Setup) -> Result<Single, SpecError> {
         let policies = Succession::new(build(spec, setup)?, setup.slots);
-        Ok(Single { spec: spec.clone(), policies, slots: setup.slots })
+        Ok(Single { policies, slots: setup.slots })
     }
 }
 
@@ -149,15 +142,10 @@ impl Policy for Single {
 }
 
 impl Decider for Single {
-    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
-        ghosts_of(&self.spec, capacity)
-    }
-
-    fn succeed(&mut self, next: Successor, slots: u32) -> Result<(), Successor> {
-        self.spec = next.spec;
+    fn succeed(&mut self, mut next: Successor, room: Room) {
+        next.resize(room);
         self.slots = next.slots;
-        self.policies.succeed(next.policy, slots.max(next.slots));
-        Ok(())
+        self.policies.succeed(next.policy, next.slots);
     }
 
     fn is_pending(&self) -> bool {
@@ -175,12 +163,9 @@ impl Decider for Single {
 }
 
 impl Decider for LruSp {
-    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
-        checked(self.config().ghosts(capacity), capacity)
-    }
-
-    fn succeed(&mut self, next: Successor, _slots: u32) -> Result<(), Successor> {
-        Err(next)
+    fn succeed(&mut self, next: Successor, room: Room) {
+        self.succeed_in(room);
+        self.set_policy(next.spec.into()).expect("it was tried out");
     }
 
     fn is_pending(&self) -> bool {
@@ -201,12 +186,8 @@ impl Decider for LruSp {
 }
 
 impl Decider for Unified {
-    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
-        Unified::ghosts(self, capacity)
-    }
-
-    fn succeed(&mut self, next: Successor, _slots: u32) -> Result<(), Successor> {
-        Err(next)
+    fn succeed(&mut self, _next: Successor, _room: Room) {
+        unreachable!("it keeps its policy");
     }
 
     fn is_pending(&self) -> bool {
@@ -275,7 +256,7 @@ mod tests {
         engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), 1 << 20)]).unwrap();
         let heard = Heard::default();
         let policies = Succession::new(Box::new(Recorder(Arc::clone(&heard))), 200);
-        engine.policy = Box::new(Single { spec: "fifo".parse().unwrap(), policies, slots: 200 });
+        engine.policy = Box::new(Single { policies, slots: 200 });
         let ask = |op, block: u64, stream| Request {
             volume: Volume(0),
             tenant: Tenant(0),

@@ -69,14 +69,14 @@ impl Engine {
         let arena = Arena::new(frames_max, config.block_bytes as usize, config.verify > 0);
         let arena = arena.ok_or(ConfigError::NoMemory { bytes })?;
         let (capacity, block_bytes) = (config.capacity, config.block_bytes);
-        let ghosts = choice::ghosts(&config, capacity)?;
+        let ghosts = choice::ghosts(&config, &config.policy, capacity)?;
         let slots = Slots::new(Slots::most(capacity, ghosts), config.fixed_hash);
         let setup = Setup { capacity, slots: slots.numbers(), block_bytes, ghosts, future: None, patterns: None };
         let marks = config.marks(capacity);
         let policy = choice::decider(&config, &setup)?;
         let files = config.tenants.as_ref().map_or_else(Files::default, |tenants| tenants.files.clone());
         let shift = config.block_bytes.trailing_zeros();
-        let unified = config.tenants.is_none() && config.policy.is_unified();
+        let unified = config.policy.is_unified();
         Ok(Engine {
             shift,
             policy,

@@ -14,6 +14,9 @@ pub enum ConfigError {
     /// The policy cannot be created.
     #[error(transparent)]
     Policy(#[from] SpecError),
+    /// Tenants cannot have the policy.
+    #[error(transparent)]
+    Tenants(#[from] nigh_control::Refusal),
     /// The policy remembers an unlimited number of blocks, for which a cache has no room.
     #[error(
         "policy '{policy}' remembers an unlimited number of blocks, which only a replay allows: give ghosts= a number"

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use nigh_control::{Chunk, Directive, Refusal, Statistics};
-use nigh_policy::{Kind, Stream, Tenant};
+use nigh_policy::{Kind, Spec, Stream, Tenant};
 use smallvec::SmallVec;
 
 use crate::engine::Engine;
@@ -80,6 +80,20 @@ impl Engine {
         let done = self.policy.tenants_mut().ok_or(Refusal::NotHeard)?.set_bounds(tenant, floor, ceiling);
         self.told(tenant);
         done
+    }
+
+    /// From now on `policy` is that of `tenant`, until its hints choose another one; `None` for that of the cache. Its blocks move to it by
+    /// [`step`](Engine::step).
+    pub fn set_policy_of(&mut self, tenant: Tenant, policy: Option<&Spec>) -> Result<(), Refusal> {
+        let tenants = self.policy.tenants_mut().ok_or(Refusal::NotHeard)?;
+        let done = tenants.set_policy_of(tenant, policy.map(|policy| policy.clone().into()));
+        self.told(tenant);
+        done
+    }
+
+    /// The policy of `tenant`, as text; `None` in a cache without tenants.
+    pub fn policy_of(&self, tenant: Tenant) -> Option<String> {
+        Some(self.policy.tenants()?.policy(tenant, 0).to_string())
     }
 
     /// `tenant` has left: its blocks have no owner, and its hints and bounds are forgotten. Its number may be used

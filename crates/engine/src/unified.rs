@@ -276,10 +276,6 @@ impl Policy for Unified {
 }
 
 impl Unified {
-    pub(crate) fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
-        ghosts(&self.spec, &self.levels, capacity)
-    }
-
     /// Whether levels that are switched off are not empty.
     pub(crate) fn has_lost_levels(&self) -> bool {
         (0..).zip(&self.off).any(|(at, &off)| off && self.ulc.blocks(at + 1) > 1)

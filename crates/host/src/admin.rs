@@ -53,9 +53,6 @@ impl Common {
         let settings = lock(&self.settings).clone();
         let most = settings.memory_max.max(settings.memory);
         let memory = memory.unwrap_or(settings.memory);
-        if policy.is_some() && settings.allocate.is_some() {
-            return Err(ChangeError::Tenants);
-        }
         let policy = policy.filter(|policy| **policy != settings.policy);
         if memory < BLOCK {
             return Err(ChangeError::MemoryMin);
@@ -157,7 +154,7 @@ impl Common {
             let devices = self.take_disk(&disk);
             return Err(Box::new(NotAdded { error, _opened: Vec::new(), _devices: devices, disk: Some(disk) }));
         }
-        self.share_bounds(&disk);
+        self.share_settings(&disk);
         disk.set_hidden(false);
         Ok(disk)
     }
@@ -168,19 +165,18 @@ impl Common {
         opened.map_err(|source| DiskError::Config { name: name(), source: Box::new(source) })?;
         if self.cache.has_tenants() {
             self.cache.name_whole(disk, disk.size())?;
-            let set = self.cache.set_bounds(disk.tenant, settings.bounds())?;
-            set.map_err(|source| DiskError::Bounds { name: name(), source })?;
+            self.cache.set_tenant(disk.tenant, &settings)??;
         }
         Ok(())
     }
 
     /// Settings of the tenant of `disk` are in the settings of all its disks.
-    fn share_bounds(&self, disk: &Disk) {
-        let DiskSettings { floor, ceiling, .. } = disk.settings();
+    fn share_settings(&self, disk: &Disk) {
+        let DiskSettings { floor, ceiling, policy, .. } = disk.settings();
         for member in self.cache.disks.of_tenant(disk.tenant) {
             let settings = member.settings();
-            if (settings.floor, settings.ceiling) != (floor, ceiling) {
-                member.set(DiskSettings { floor, ceiling, ..settings });
+            if (settings.floor, settings.ceiling, &settings.policy) != (floor, ceiling, &policy) {
+                member.set(DiskSettings { floor, ceiling, policy: policy.clone(), ..settings });
             }
         }
     }
@@ -299,12 +295,11 @@ impl Common {
         let busy = || ChangeError::Busy(disk.name().to_owned());
         let _changing = lock_within(&disk.changing, CHANGING).ok_or_else(busy)?;
         if self.cache.has_tenants() {
-            let set = self.cache.set_bounds(disk.tenant, settings.bounds())?;
-            set.map_err(|source| DiskError::Bounds { name: settings.name.clone(), source })?;
+            self.cache.set_tenant(disk.tenant, &settings)??;
         }
         self.cache.set_mode(&disk, settings.write_mode)?;
         disk.set(settings);
-        self.share_bounds(&disk);
+        self.share_settings(&disk);
         Ok(())
     }
 
@@ -334,7 +329,8 @@ impl Common {
     }
 
     fn check_tenant(&self, settings: &DiskSettings) -> Result<(), DiskError> {
-        let says_nothing = settings.tenant() == settings.name && (settings.floor, settings.ceiling) == (0, 0);
+        let says_nothing =
+            settings.tenant() == settings.name && (settings.floor, settings.ceiling, &settings.policy) == (0, 0, &None);
         if !self.cache.has_tenants() && !says_nothing {
             return Err(DiskError::NoTenants(settings.name.clone()));
         }

@@ -110,7 +110,7 @@ impl Cache {
         handle: Handle,
     ) -> Result<Cache, ConfigError> {
         let mut config = config.clone();
-        if config.policy.is_unified() && config.tenants.is_none() {
+        if config.policy.is_unified() {
             config.levels = levels.iter().map(|level| level.part_blocks).collect();
         }
         let shard = |shard| {

@@ -205,25 +205,25 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
     },
-    /// It has a tenant, a floor or a ceiling in a cache without tenants.
-    #[error("disk {0}: a tenant, a floor or a ceiling needs an allocation, such as lru-sp")]
+    /// It has a tenant, a floor, a ceiling or a policy in a cache without tenants.
+    #[error("disk {0}: a tenant, a floor, a ceiling or a policy of its own needs an allocation, such as lru-sp")]
     NoTenants(String),
     /// The name of its tenant is empty, too long, or contains control characters.
     #[error("disk {0}: the name of a tenant must have from 1 to {TENANT_NAME_MAX} bytes and no control characters")]
     TenantName(String),
-    /// Disks of one tenant give different floors or ceilings.
+    /// Disks of one tenant give different floors, ceilings or policies.
     #[error("disks {} and {} of tenant {tenant} give different values of {what}: give it for one disk only", .disks[0], .disks[1])]
     Disagree {
         /// The tenant.
         tenant: String,
         /// Two of its disks.
         disks: [String; 2],
-        /// The name of the bound.
+        /// The name of the setting.
         what: &'static str,
     },
-    /// The engines reject its floor or ceiling.
+    /// The engines reject its floor, ceiling or policy.
     #[error("disk {name}: {source}")]
-    Bounds {
+    Tenant {
         /// The disk.
         name: String,
         /// Why.
@@ -302,10 +302,8 @@ pub enum ChangeError {
         "levels and the encoding of blocks (content) can only change with a restart; of a level on other hosts, the list of servers can change"
     )]
     Levels,
-    /// Tenants share the cache.
-    #[error(
-        "a cache with tenants takes its policies from them, and its allocation and batches cannot change, nor its prefetch window"
-    )]
+    /// Settings of tenants that are for the start.
+    #[error("allocation, batches and prefetch window of a cache change with a restart")]
     Tenants,
     /// A hint is rejected.
     #[error("disk {name}: {source}")]

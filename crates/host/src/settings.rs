@@ -78,6 +78,8 @@ pub struct DiskSettings {
     pub floor: u64,
     /// Likewise, the most bytes of the full cache that its tenant can have; 0 for no limit.
     pub ceiling: u64,
+    /// Likewise, which of its blocks its tenant loses; without one, [`Settings::policy`].
+    pub policy: Option<Spec>,
     /// With [`Settings::content`]: the disks with which it shares memory of equal and similar blocks: those with the same name
     /// here. Without a name, the disks of its tenant. How long a read takes tells whether another disk of the group has its
     /// contents.
@@ -100,6 +102,7 @@ impl DiskSettings {
             tenant: None,
             floor: 0,
             ceiling: 0,
+            policy: None,
             share: None,
             take_over: false,
         }
@@ -216,10 +219,9 @@ pub struct Settings {
     pub memory: u64,
     /// The most memory that a change at run time can request, in bytes.
     pub memory_max: u64,
-    /// The policy.
+    /// The policy; with `allocate`, that of each tenant that has none of its own.
     pub policy: Spec,
-    /// If present, disks have tenants, and this decides which block leaves, instead of `policy`. The cache is one shard
-    /// then.
+    /// If present, disks have tenants, and this decides which tenant loses a block. The cache is one shard then.
     pub allocate: Option<Allocation>,
     /// The most blocks of predicted accesses in one batch.
     pub batch: u32,
@@ -289,9 +291,12 @@ impl Settings {
         }
     }
 
-    /// The policy or allocation, as text.
+    /// The policy, or the allocation and the policy of its tenants, as text.
     pub(crate) fn decides(&self) -> String {
-        self.allocate.map_or_else(|| self.policy.to_string(), |allocation| allocation.to_string())
+        match self.allocate {
+            Some(allocation) => nigh_control::among_tenants(allocation, &self.policy),
+            None => self.policy.to_string(),
+        }
     }
 
     /// The number of shards that these settings give.

@@ -27,6 +27,8 @@ pub struct TenantStatistics {
     pub floor: u64,
     /// The most bytes of the full cache that it can have; 0 for no limit.
     pub ceiling: u64,
+    /// The policy that chooses among its blocks, unless its hints chose another one.
+    pub policy: String,
     /// Memory of blocks that it owns and no other tenant uses.
     pub resident_bytes: u64,
     /// References that its list predicted.
@@ -43,35 +45,39 @@ pub struct TenantStatistics {
     pub mistakes: u64,
 }
 
-/// Gives all disks of each tenant the floor and the ceiling of those that have one. An error if two of them differ.
+/// Gives all disks of each tenant the floor, the ceiling and the policy of those that have one. An error if two of them differ.
 pub fn agree_on_bounds<'a>(disks: impl IntoIterator<Item = &'a mut DiskSettings>) -> Result<(), DiskError> {
     let mut tenants: BTreeMap<String, Vec<&mut DiskSettings>> = BTreeMap::new();
     for disk in disks {
         tenants.entry(disk.tenant().to_owned()).or_default().push(disk);
     }
     for (tenant, members) in &mut tenants {
-        let floor = agreed(tenant, members, "floor", |disk| disk.floor)?;
-        let ceiling = agreed(tenant, members, "ceiling", |disk| disk.ceiling)?;
-        members.iter_mut().for_each(|disk| (disk.floor, disk.ceiling) = (floor, ceiling));
+        let bound = |bytes| Some(bytes).filter(|&bytes| bytes > 0);
+        let floor = agreed(tenant, members, "floor", |disk| bound(disk.floor))?;
+        let ceiling = agreed(tenant, members, "ceiling", |disk| bound(disk.ceiling))?;
+        let policy = agreed(tenant, members, "policy", |disk| disk.policy.clone())?;
+        for disk in members {
+            (disk.floor, disk.ceiling) = (floor.unwrap_or(0), ceiling.unwrap_or(0));
+            disk.policy.clone_from(&policy);
+        }
     }
     Ok(())
 }
 
-/// The bound that disks of `tenant` have; 0 if none has one.
-fn agreed(
+/// The setting that disks of `tenant` have, if any of them has it.
+fn agreed<T: PartialEq>(
     tenant: &str,
     disks: &[&mut DiskSettings],
     what: &'static str,
-    bound: impl Fn(&DiskSettings) -> u64,
-) -> Result<u64, DiskError> {
-    let mut given = disks.iter().filter(|disk| bound(disk) > 0);
-    let Some(first) = given.next() else { return Ok(0) };
-    match given.find(|disk| bound(disk) != bound(first)) {
-        Some(other) => {
-            let disks = [first.name.clone(), other.name.clone()];
-            Err(DiskError::Disagree { tenant: tenant.to_owned(), disks, what })
+    setting: impl Fn(&DiskSettings) -> Option<T>,
+) -> Result<Option<T>, DiskError> {
+    let mut given = disks.iter().filter_map(|disk| Some((&disk.name, setting(disk)?)));
+    let Some((first, value)) = given.next() else { return Ok(None) };
+    match given.find(|(_, other)| *other != value) {
+        Some((other, _)) => {
+            Err(DiskError::Disagree { tenant: tenant.to_owned(), disks: [first.clone(), other.clone()], what })
         }
-        None => Ok(bound(first)),
+        None => Ok(Some(value)),
     }
 }
 
@@ -129,13 +135,15 @@ impl Cache {
     }
 
     fn statistics_of(&self, tenant: Tenant, disks: &[Arc<Disk>]) -> Option<TenantStatistics> {
-        let (of, owned) = self.tenants(|engine| (engine.statistics(tenant), engine.owned(tenant))).ok()?;
+        let read = |engine: &mut Engine| (engine.statistics(tenant), engine.owned(tenant), engine.policy_of(tenant));
+        let (of, owned, policy) = self.tenants(read).ok()?;
         let (of, settings) = (of?, disks.first()?.settings());
         Some(TenantStatistics {
             name: settings.tenant().to_owned(),
             disks: disks.iter().map(|disk| disk.name().to_owned()).collect(),
             floor: settings.floor,
             ceiling: settings.ceiling,
+            policy: policy?,
             resident_bytes: u64::from(owned?) * BLOCK,
             predicted: of.predicted,
             unpredicted: of.unpredicted,
@@ -146,9 +154,18 @@ impl Cache {
         })
     }
 
-    /// Changes the floor and the ceiling of a tenant.
-    pub(crate) fn set_bounds(&self, tenant: Tenant, bounds: (u32, u32)) -> Result<Result<(), Refusal>, Poisoned> {
-        self.tenants(|engine| engine.set_bounds(tenant, bounds.0, bounds.1))
+    /// Gives `tenant` the floor, the ceiling and the policy that the settings of one of its disks have.
+    pub(crate) fn set_tenant(
+        &self,
+        tenant: Tenant,
+        settings: &DiskSettings,
+    ) -> Result<Result<(), DiskError>, Poisoned> {
+        let (floor, ceiling) = settings.bounds();
+        let set = self.tenants(|engine| {
+            engine.set_bounds(tenant, floor, ceiling)?;
+            engine.set_policy_of(tenant, settings.policy.as_ref())
+        })?;
+        Ok(set.map_err(|source: Refusal| DiskError::Tenant { name: settings.name.clone(), source }))
     }
 
     /// Applies a directive.

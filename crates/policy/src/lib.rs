@@ -47,7 +47,7 @@ pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
 pub use prefetch::prefetch;
-pub use registry::{build, ghosts, parse_list, registry, unified, visit};
+pub use registry::{build, build_large, ghosts, parse_list, registry, unified, visit};
 pub use sample::Share;
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};
 pub use succession::Succession;

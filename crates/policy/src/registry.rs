@@ -149,14 +149,21 @@ pub fn parse_list<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Sp
 
 /// Creates the policy that `spec` describes, for a host that chooses it at run time.
 pub fn build(spec: &Spec, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecError> {
-    struct Boxed;
-    impl Visit for Boxed {
-        type Out = Box<dyn Policy + Send>;
-        const SMALL: bool = true;
+    visit(spec, setup, Boxed::<true>)
+}
 
-        fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Out {
-            Box::new(policy)
-        }
+/// As [`build`], but of the variants the one that can number the most slots, for a policy that begins small and grows.
+pub fn build_large(spec: &Spec, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecError> {
+    visit(spec, setup, Boxed::<false>)
+}
+
+struct Boxed<const SMALL: bool>;
+
+impl<const SMALL: bool> Visit for Boxed<SMALL> {
+    type Out = Box<dyn Policy + Send>;
+    const SMALL: bool = SMALL;
+
+    fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Out {
+        Box::new(policy)
     }
-    visit(spec, setup, Boxed)
 }

@@ -177,9 +177,7 @@ impl Common {
             return Err(unknown);
         }
         let tls = wanted.tls.as_ref().map(TlsSettings::configure).transpose().map_err(|error| only(error.into()))?;
-        // With tenants, it has no meaning.
-        let policy = wanted.host.allocate.is_none().then_some(&wanted.host.policy);
-        self.change(Some(wanted.host.memory), policy).map_err(only)?;
+        self.change(Some(wanted.host.memory), Some(&wanted.host.policy)).map_err(only)?;
         self.host.cache().readahead().set(&wanted.host.readahead);
         if let Some(remote) = &wanted.host.remote_level {
             self.host.change_level_servers(&remote.servers).map_err(|error| only(error.into()))?;

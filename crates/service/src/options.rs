@@ -4,6 +4,7 @@ use std::fmt;
 
 use nigh_backend::{Target, TargetError};
 use nigh_host::WriteMode;
+use nigh_policy::{Spec, SpecError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::settings::ExportSettings;
@@ -35,6 +36,8 @@ pub struct ExportOptions {
     pub floor: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "policy", deserialize_with = "read_policy")]
+    pub policy: Option<Option<Spec>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
 }
@@ -45,7 +48,7 @@ pub enum OptionError {
     /// There is none of this name.
     #[error(
         "'{name}' is no option of an export: next, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
-         floor, ceiling, share{near}",
+         floor, ceiling, policy, share{near}",
         name = .0,
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
@@ -53,6 +56,9 @@ pub enum OptionError {
     /// What follows `next` is no target.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// There is no such policy.
+    #[error("policy: {0}")]
+    Policy(String),
     /// It takes another value.
     #[error("'{option}' takes {takes}, not '{value}'")]
     Value {
@@ -66,7 +72,7 @@ pub enum OptionError {
 }
 
 /// The names of options.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "next",
     "read-only",
     "write-mode",
@@ -78,6 +84,7 @@ const NAMES: [&str; 12] = [
     "tenant",
     "floor",
     "ceiling",
+    "policy",
     "share",
 ];
 
@@ -91,6 +98,28 @@ fn read_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteMode>, D:
     let text = String::deserialize(from)?;
     let found = MODES.iter().find(|(name, _)| *name == text);
     found.map(|(_, mode)| Some(*mode)).ok_or_else(|| serde::de::Error::custom("write_mode is \"back\" or \"through\""))
+}
+
+/// In place of a policy: that of the cache.
+const OF_THE_CACHE: &str = "none";
+
+fn policy_text(policy: &Option<Spec>) -> String {
+    policy.as_ref().map_or_else(|| OF_THE_CACHE.to_owned(), Spec::to_string)
+}
+
+fn parsed_policy(text: &str) -> Result<Option<Spec>, OptionError> {
+    match text {
+        OF_THE_CACHE => Ok(None),
+        text => Ok(Some(text.parse().map_err(|error: SpecError| OptionError::Policy(error.to_string()))?)),
+    }
+}
+
+fn policy<S: Serializer>(policy: &Option<Option<Spec>>, to: S) -> Result<S::Ok, S::Error> {
+    policy.as_ref().map(policy_text).serialize(to)
+}
+
+fn read_policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Spec>>, D::Error> {
+    parsed_policy(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn targets<S: Serializer>(targets: &Option<Vec<Target>>, to: S) -> Result<S::Ok, S::Error> {
@@ -138,6 +167,7 @@ impl ExportOptions {
             tenant: Some(disk.tenant().to_owned()),
             floor: Some(disk.floor),
             ceiling: Some(disk.ceiling),
+            policy: Some(disk.policy.clone()),
             share: disk.share.clone(),
         }
     }
@@ -157,13 +187,15 @@ impl ExportOptions {
             tenant: self.tenant.clone().filter(|tenant| tenant != name),
             floor: limit(self.floor),
             ceiling: limit(self.ceiling),
+            policy: self.policy.clone().filter(Option::is_some),
             share: self.share.clone(),
         }
     }
 
     /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `read-only`, `read-only=no`,
     /// `write-mode=through`, `client=NAME` (once for each), `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`,
-    /// `tenant=NAME`, `floor=100M`, `ceiling=100M`, `share=GROUP`; `none` instead of a number for no limit.
+    /// `tenant=NAME`, `floor=100M`, `ceiling=100M`, `policy=lirs`, `share=GROUP`; `none` instead of a number for no limit,
+    /// and instead of a policy for that of the cache.
     pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let takes = |option, takes| {
@@ -210,6 +242,7 @@ impl ExportOptions {
             },
             "floor" => self.floor = amount("floor", "bytes such as 100M, or none")?,
             "ceiling" => self.ceiling = amount("ceiling", "bytes such as 100M, or none")?,
+            "policy" => self.policy = Some(parsed_policy(value.unwrap_or_default())?),
             "share" => match value {
                 Some(group) if !group.is_empty() => self.share = Some(group.to_owned()),
                 _ => return Err(takes("share", "the name of a group of disks")),
@@ -250,6 +283,7 @@ impl ExportOptions {
             tenant,
             floor,
             ceiling,
+            policy,
             share,
         } = self;
         if let Some(clients) = clients {
@@ -270,6 +304,9 @@ impl ExportOptions {
         }
         disk.floor = floor.unwrap_or(disk.floor);
         disk.ceiling = ceiling.unwrap_or(disk.ceiling);
+        if let Some(policy) = policy {
+            disk.policy.clone_from(policy);
+        }
         if share.is_some() {
             disk.share.clone_from(share);
         }
@@ -291,6 +328,7 @@ impl fmt::Display for ExportOptions {
             tenant,
             floor,
             ceiling,
+            policy,
             share,
         } = self;
         let mut words: Vec<String> = next.iter().flatten().map(|target| format!("next={target}")).collect();
@@ -312,6 +350,7 @@ impl fmt::Display for ExportOptions {
         words.extend(tenant.as_ref().map(|tenant| format!("tenant={tenant}")));
         words.extend(floor.map(|bytes| format!("floor={}", amount(bytes))));
         words.extend(ceiling.map(|bytes| format!("ceiling={}", amount(bytes))));
+        words.extend(policy.as_ref().map(|policy| format!("policy={}", policy_text(policy))));
         words.extend(share.as_ref().map(|group| format!("share={group}")));
         f.write_str(&words.join(","))
     }

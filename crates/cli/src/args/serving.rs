@@ -24,6 +24,7 @@ Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys
   iops=N, bandwidth=SIZE   most requests, and most bytes read and written, per second by all clients
   tenant=NAME              disks with the same NAME are one tenant (with --allocate) [default: the disk's name]
   floor=SIZE, ceiling=SIZE least and most that its tenant has of a full cache (with --allocate)
+  policy=POLICY            which of its blocks its tenant loses (with --allocate; none for --policy)
   share=GROUP              disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes
                            then tells whether another disk of the group has the same block [default: only disks of its tenant]
 

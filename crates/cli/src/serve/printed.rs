@@ -30,7 +30,7 @@ fn file(plan: &Plan) -> File {
     File {
         memory: Some(amount(host.memory)),
         memory_max: Some(amount(host.memory_max)),
-        policy: alone.then(|| host.policy.to_string()),
+        policy: Some(host.policy.to_string()),
         allocate: host.allocate.map(|allocation| match allocation {
             Allocation::LruSp => AllocateArg::LruSp,
             Allocation::Global => AllocateArg::Global,
@@ -101,6 +101,7 @@ fn export(export: &ExportSettings) -> FileExport {
         tenant,
         floor,
         ceiling,
+        policy,
         share,
     } = ExportOptions::of(export).unusual(&export.disk.name);
     FileExport {
@@ -120,6 +121,7 @@ fn export(export: &ExportSettings) -> FileExport {
         tenant,
         floor: floor.map(amount),
         ceiling: ceiling.map(amount),
+        policy: policy.flatten().map(|policy| policy.to_string()),
         share,
     }
 }
@@ -200,6 +202,7 @@ mod tests {
                 tenant: text(),
                 floor: text(),
                 ceiling: text(),
+                policy: text(),
                 share: text(),
             }],
         };

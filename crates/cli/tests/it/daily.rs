@@ -197,8 +197,13 @@ fn a_printed_configuration_is_read_again_as_it_was() {
         "--tls-key=b.pem",
         "--tls-client-ca=c.pem",
     ];
-    let tenants =
-        ["a=memory:1M,tenant=t,floor=1M", "b=memory:1M,ceiling=3M", "--allocate=lru-sp", "--batch=4", "--adapt-batch"];
+    let tenants = [
+        "a=memory:1M,tenant=t,floor=1M",
+        "b=memory:1M,ceiling=3M,policy=arc",
+        "--allocate=lru-sp",
+        "--batch=4",
+        "--adapt-batch",
+    ];
     for arguments in [&every[..], &tenants, &["d=memory:1M"]] {
         let printed = prints(arguments, "--print-config");
         let config = folder.image("printed.toml", printed.as_bytes());

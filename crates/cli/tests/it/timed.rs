@@ -415,6 +415,15 @@ fn what_programs_say_is_heard() {
     oblivious["programs"][0].as_object_mut().unwrap().retain(|name, _| !name.starts_with("prefetch"));
     assert_eq!(oblivious, lru);
 
+    // One program has the whole cache, so its policy decides as it would alone.
+    let alone = row(run(&["--policy", "lirs"]));
+    let tenant = row(run(&["--policy", "lirs", "--allocate", "lru-sp"]));
+    assert_eq!(tenant["policy"], "lru-sp/lirs");
+    let [alone, tenant] = [alone, tenant].map(|row| row["misses"].as_f64().unwrap());
+    assert!((tenant / alone - 1.0).abs() < 0.02, "{tenant} misses, and {alone} alone");
+    let global = refused(&workload(&["--size", "2M", "--allocate", "global", "--policy", "lirs"]));
+    assert!(global.contains("in one list under lru"), "{global}");
+
     let mru = control("mru.toml", "[[at]]\nset_policy = [{ priority = 0, policy = 'mru' }]");
     let smart = row(run(&["--allocate", "lru-sp", "--control", &mru]));
     let told = "[[at]]\npredict = [".to_owned() + &"{ file = 0, offset = 0, length = 4096000 },".repeat(5) + "]";

@@ -17,10 +17,16 @@ impl LruSp {
         }
         let owner = self.open_share(Share::default());
         self.owners[tenant as usize] = owner;
+        self.begin(owner);
+        owner
+    }
+
+    /// `owner` has arrived.
+    pub(super) fn begin(&mut self, owner: u16) {
         if self.config.allocation == Allocation::Static {
             self.manage(owner);
         }
-        owner
+        self.want_policy(owner);
     }
 
     pub(super) fn open_share(&mut self, share: Share) -> u16 {

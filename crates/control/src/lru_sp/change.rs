@@ -1,11 +1,11 @@
-//! Changes of bounds and of the size of the cache, and tenants that leave.
+//! Changes of bounds, of policies and of the size of the cache, and tenants that leave.
 
 use nigh_policy::{Room, Tenant};
 
 use super::LruSp;
-use crate::config::Allocation;
-use crate::directive::Refusal;
+use crate::directive::{Order, Refusal};
 use crate::tenant::{Share, Statistics};
+
 impl LruSp {
     /// `tenant` has left: its blocks have no owner, and its hints are forgotten. Its number may be reused.
     pub fn close(&mut self, tenant: Tenant) {
@@ -29,9 +29,7 @@ impl LruSp {
         }
         let heir = self.open_share(Share { outstanding, ..Share::default() });
         self.owners[tenant.0 as usize] = heir;
-        if self.config.allocation == Allocation::Static {
-            self.manage(heir);
-        }
+        self.begin(heir);
         self.see_present();
         self.collect();
         self.see_bounds();
@@ -62,6 +60,30 @@ impl LruSp {
         (share.floor_said, share.ceiling) = (floor, if ceiling > 0 { ceiling } else { u32::MAX });
         self.see_bounds();
         Ok(())
+    }
+
+    /// From now on `policy` is that of the cache, for tenants without one of their own; initially that is LRU, as in the paper.
+    /// Blocks of present tenants move to it by [`step`](LruSp::step).
+    pub fn set_policy(&mut self, policy: Order) -> Result<(), Refusal> {
+        self.policy_slots_most = self.try_out(&policy)?;
+        self.policy = policy;
+        (0..self.shares.len() as u16).for_each(|owner| self.want_policy(owner));
+        Ok(())
+    }
+
+    /// From now on `policy` is that of `tenant`; `None` for the policy of the cache. Its blocks move to it by [`step`](LruSp::step).
+    pub fn set_policy_of(&mut self, tenant: Tenant, policy: Option<Order>) -> Result<(), Refusal> {
+        let owner = self.known_tenant(tenant)?;
+        policy.iter().try_for_each(|policy| self.try_out(policy).map(drop))?;
+        self.shares[owner as usize].policy = policy;
+        self.want_policy(owner);
+        Ok(())
+    }
+
+    /// From now on the host has `room`, and until the next [`resize`](nigh_policy::Policy::resize) at least as many ghosts as before: for a change
+    /// of policy, during which both have some.
+    pub fn succeed_in(&mut self, room: Room) {
+        self.fit(Room { ghosts: room.ghosts.max(self.room.ghosts), ..room });
     }
 
     /// From now on the host has `room`.

@@ -78,6 +78,7 @@ impl LruSp {
         if before < hole {
             let passed: Vec<Slot> = share.coming.range((list, before)..=(list, hole)).map(|(_, &slot)| slot).collect();
             passed.into_iter().for_each(|slot| self.leave_pool(slot));
+            self.collect();
         }
     }
 

@@ -25,13 +25,15 @@ impl LruSp {
         !self.swept
             || !tasks.left_over.is_empty()
             || !tasks.temporary.is_empty()
+            || !tasks.policies.is_empty()
             || self.managed.as_ref().is_some_and(|managed| managed.pools.are_handing_over())
     }
 
     /// Applies a part of the pending hints, looking at at most `most` blocks. Returns whether there is more.
     ///
     /// The host calls it repeatedly until it returns false: after [`apply`](LruSp::apply), [`extend`](LruSp::extend),
-    /// [`close`](LruSp::close), [`forget_files`](LruSp::forget_files) and [`set_bounds`](LruSp::set_bounds), and
+    /// [`close`](LruSp::close), [`forget_files`](LruSp::forget_files), [`set_bounds`](LruSp::set_bounds),
+    /// [`set_policy`](LruSp::set_policy) and [`set_policy_of`](LruSp::set_policy_of), and
     /// whenever [`is_pending`](LruSp::is_pending) is true after a reference that ended a list.
     pub fn step(&mut self, most: u32, index: &dyn Index) -> bool {
         if !self.is_pending() {
@@ -41,6 +43,7 @@ impl LruSp {
         self.put_back(&mut left, index);
         self.sweep(&mut left, index);
         self.give_temporary(&mut left, index);
+        self.give_policies();
         let tick = self.tick;
         if let Some(managed) = &mut self.managed {
             let access = |slot| Access {

@@ -9,5 +9,6 @@ mod criteria;
 mod host;
 mod levels;
 mod model;
+mod policies;
 mod soak;
 mod tenants;

@@ -143,6 +143,18 @@ fn soak(seed: u64) {
             }
             47..51 => _ = host.shed_some(random.random_range(0..4)),
             51..130 => _ = host.step(random.random_range(1..20)),
+            130..133 => {
+                let own = order(&mut random);
+                let own = [None, Some(own)][random.random_range(0..2)].clone();
+                let is_one_list = seed % 4 == 2 && own.as_ref().is_some_and(|own| *own != Order::Lru);
+                let done = host.set_policy_of(tenant, own);
+                assert_eq!(matches!(done, Err(Refusal::OneList)), is_one_list, "{done:?}");
+            }
+            133 => {
+                let policy = order(&mut random);
+                let is_one_list = seed % 4 == 2 && policy != Order::Lru;
+                assert_eq!(matches!(host.set_policy(policy), Err(Refusal::OneList)), is_one_list);
+            }
             _ => {}
         }
         host.check();

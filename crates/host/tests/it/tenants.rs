@@ -131,7 +131,17 @@ fn what_cannot_be_is_one_line() {
     assert_eq!(host.tenant_statistics().len(), 2);
     host.shut_down().unwrap();
 
+    let under =
+        |name: &str, policy: &str| DiskSettings { policy: Some(policy.parse().unwrap()), ..disk(name, Some("vm"), 0) };
+    let two = start(vec![under("a", "lirs"), disk("b", Some("vm"), 0), under("c", "arc")]).err().unwrap();
+    assert!(two.contains("disks a and c of tenant vm give different values of policy"), "{two}");
+    let offline = start(vec![under("a", "opt")]).err().unwrap();
+    assert!(offline.contains("disk a: ") && offline.contains("opt"), "{offline}");
+
     let plain = Settings::new(CACHE * BLOCK, "lru".parse().unwrap(), vec![disk("a", Some("vm"), 0)]);
     let error = Host::start(plain).err().unwrap().to_string();
-    assert!(error.contains("a tenant, a floor or a ceiling needs an allocation, such as lru-sp"), "{error}");
+    assert!(
+        error.contains("a tenant, a floor, a ceiling or a policy of its own needs an allocation, such as lru-sp"),
+        "{error}"
+    );
 }

@@ -183,7 +183,7 @@ fn a_reload_moves_a_floor_from_one_export_to_another() {
     }
     let mut other = with(200, 10);
     other.host.allocate = Some(Allocation::Static);
-    assert!(server.reload(&other).unwrap_err()[0].to_string().contains("its allocation and batches cannot change"));
+    assert!(server.reload(&other).unwrap_err()[0].to_string().contains("allocation, batches and prefetch window"));
     server.shut_down().unwrap();
 }
 
@@ -249,7 +249,7 @@ fn without_tenants_nobody_is_heard_and_with_them_the_cache_stays_as_it_is() {
     let server = start(Some(Allocation::Global), &["disk"]);
     assert_eq!((server.statistics().host.policy.as_str(), server.statistics().host.shards), ("global", 1));
     let refused = server.change(Some(CACHE * BLOCK), Some(&"lirs".parse().unwrap())).unwrap_err().to_string();
-    assert!(refused.contains("takes its policies from them"), "{refused}");
+    assert!(refused.contains("in one list under lru"), "{refused}");
     for memory in [CACHE * BLOCK / 2, CACHE * BLOCK] {
         server.change(Some(memory), None).unwrap();
         assert_eq!(server.statistics().host.memory_bytes, memory);

@@ -1,7 +1,7 @@
 //! Traces read as programs, and as references.
 
 use nigh_control::Event;
-use nigh_trace::Requests;
+use nigh_trace::{Request, Requests};
 
 use super::{Program, Recorder, Think, TooManyVolumes, Volumes};
 use crate::references::LoadError;
@@ -19,6 +19,8 @@ pub struct Programs {
     programs: Vec<Program>,
     volumes: Volumes,
     loader: Loader,
+    /// Where each trace has disks of its own: the numbers of its volumes in the trace, and the first of them here.
+    own: Option<(Vec<u32>, u32)>,
 }
 
 /// What was read.
@@ -102,7 +104,13 @@ impl Programs {
     pub fn new(think: Think, ops: Ops, block_bytes: u32, requests_most: u64) -> Programs {
         let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
         let (programs, volumes, loader) = (Vec::new(), Volumes::default(), Loader::new(options));
-        Programs { think, ops, block_bytes, requests_most, programs, volumes, loader }
+        Programs { think, ops, block_bytes, requests_most, programs, volumes, loader, own: None }
+    }
+
+    /// Each trace has disks of its own: volumes are numbered in the order of their first requests, those of a trace after those of the
+    /// traces before it. Otherwise, equal numbers are one disk.
+    pub fn with_own_disks(self) -> Programs {
+        Programs { own: Some((Vec::new(), 0)), ..self }
     }
 
     /// Reads a trace. After each batch, `goes_on` gets the number of its requests and how far the trace is read, 0 to 1, where
@@ -119,7 +127,11 @@ impl Programs {
             return Err(ProgramError::Blocks { name, bytes, first, expected });
         }
         let mut recorder = Recorder::new(name.to_owned(), self.think, self.ops).saying(says);
-        let (mut batch, mut left) = (Vec::new(), self.requests_most);
+        let (mut batch, mut left) = (Vec::<Request>::new(), self.requests_most);
+        if let Some((numbers, first)) = &mut self.own {
+            *first += numbers.len() as u32;
+            numbers.clear();
+        }
         while left > 0 {
             requests.next_batch(&mut batch)?;
             if batch.is_empty() {
@@ -127,10 +139,20 @@ impl Programs {
             }
             batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             left -= batch.len() as u64;
+            if let Some((numbers, first)) = &mut self.own {
+                for request in &mut batch {
+                    let known = numbers.iter().position(|&number| number == request.volume);
+                    let at = known.unwrap_or(numbers.len());
+                    if known.is_none() {
+                        numbers.push(request.volume);
+                    }
+                    request.volume = *first + at as u32;
+                }
+            }
             let many = |error| ProgramError::Volumes { name: name.to_owned(), error };
             recorder.push(&batch, &mut self.volumes).map_err(many)?;
             if FORMATS_OF_FILES.contains(&format)
-                && let &[one, other, ..] = self.volumes.numbers()
+                && let &[one, other, ..] = self.own.as_ref().map_or(self.volumes.numbers(), |(numbers, _)| numbers)
             {
                 return Err(ProgramError::Files { name: name.to_owned(), one, other });
             }

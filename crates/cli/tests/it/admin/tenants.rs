@@ -79,7 +79,7 @@ fn what_cannot_be_said_is_one_line() {
     assert!(nigh.refuses(&["hint", "loop", text(&sidecar)]).contains("longer than 1 MiB"));
     assert!(nigh.refuses(&["hint", "loop", "/nowhere/hints"]).contains("/nowhere/hints"));
     assert!(nigh.refuses(&["hint", "lop"]).contains("no export lop"));
-    assert!(nigh.refuses(&["set", "policy", "lru"]).contains("a cache with tenants"));
+    assert!(nigh.refuses(&["set", "policy", "ulc"]).contains("ulc"));
     nigh.does(&["set", "memory", "2M"]);
     nigh.does(&["set", "memory", "8M"]);
     nigh.server.end();
@@ -138,8 +138,8 @@ fn floors_and_ceilings_come_by_file_signal_and_command() {
     write("3M", "");
     nigh.does(&["reload"]);
     assert_eq!(floor(), 3 * MIB);
-    write("3M", "policy = \"lru\"\n");
-    assert!(nigh.refuses(&["reload"]).contains("policy does not go with allocate"));
+    write("3M", "shards = 2\n");
+    assert!(nigh.refuses(&["reload"]).contains("shards does not go with allocate"));
     write("17M", "");
     assert!(nigh.refuses(&["reload"]).contains("disk disk: expected a floor up to"));
     assert_eq!(floor(), 3 * MIB);
@@ -147,8 +147,8 @@ fn floors_and_ceilings_come_by_file_signal_and_command() {
 }
 
 #[test]
-fn an_allocation_leaves_no_choice_of_policy_size_and_shards() {
-    for more in [["--policy", "lru"], ["--shards", "2"], ["--memory-max", "64M"], ["--batch", "0"]] {
+fn an_allocation_leaves_no_choice_of_size_and_shards() {
+    for more in [["--policy", "ulc"], ["--shards", "2"], ["--memory-max", "64M"], ["--batch", "0"]] {
         let output = nigh(&["serve", "disk=memory:1M", "--allocate", "lru-sp"]).args(more).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -158,7 +158,45 @@ fn an_allocation_leaves_no_choice_of_policy_size_and_shards() {
     assert!(explained.contains("allocate global, predicted blocks in batches of 16"), "{explained}");
     assert!(explained.contains("keeps 1 MiB of the cache, has at most 5 MiB of the cache"), "{explained}");
     let floor = nigh(&["serve", "disk=memory:1M", "--set", "disk:floor=1M", "--stdio"]).output().unwrap();
-    assert!(refusal(&floor).contains("disk disk: a tenant, a floor or a ceiling needs an allocation"));
+    assert!(
+        refusal(&floor).contains("disk disk: a tenant, a floor, a ceiling or a policy of its own needs an allocation")
+    );
+}
+
+#[test]
+fn tenants_have_the_policy_of_the_cache_or_their_own() {
+    let set = ["--policy", "lirs", "--set", "other:policy=clock-pro"];
+    let nigh = start(&set);
+    let policies = || [0, 1].map(|at| nigh.status()["tenants"][at]["policy"].as_str().unwrap().to_owned());
+    assert_eq!(nigh.status()["policy"], "lru-sp/lirs");
+    assert_eq!(policies(), ["lirs", "clock-pro"]);
+    // A loop over more than fits, for which LRU hits nothing.
+    let mut client = nigh.connect("loop");
+    let misses = || export(&nigh, 0)["misses"].as_u64().unwrap();
+    let mut round = || {
+        let before = misses();
+        (0..24 * MIB).step_by(64 << 10).for_each(|at| drop(client.read(at, 64 << 10).unwrap()));
+        misses() - before
+    };
+    let (blocks, cache) = (24 * MIB / BLOCK, 16 * MIB / BLOCK);
+    assert_eq!(round(), blocks);
+    let lirs = (0..4).map(|_| round()).last().unwrap();
+    assert!(lirs < blocks - cache * 9 / 10, "{lirs} of {blocks} with room for {cache}");
+    nigh.does(&["set", "policy", "lru"]);
+    assert_eq!(
+        (policies(), nigh.status()["policy"].clone()),
+        (["lru", "clock-pro"].map(str::to_owned), "lru-sp".into())
+    );
+    round();
+    assert_eq!(round(), blocks);
+    nigh.does(&["set", "export", "loop", "policy=arc"]);
+    nigh.does(&["set", "export", "other", "policy=none"]);
+    assert_eq!(policies(), ["arc", "lru"]);
+    assert!(nigh.does(&["status"]).lines().any(|line| line.starts_with("loop ") && line.contains(" arc ")));
+    assert!(nigh.refuses(&["set", "export", "loop", "policy=lrs"]).contains("lirs"));
+    assert!(nigh.refuses(&["set", "export", "loop", "policy=opt"]).contains("disk loop: policy 'opt'"));
+    client.disconnect().unwrap();
+    nigh.server.end();
 }
 
 #[test]
@@ -203,6 +241,8 @@ fn exports_of_one_tenant_share_a_floor_a_list_and_a_line() {
         nigh.refuses(&["export", "add", "three=memory:1M,tenant=vm", "floor=2M"])
             .contains("disks one and three of tenant vm give different values of floor")
     );
+    nigh.does(&["set", "export", "one", "policy=lirs"]);
+    assert_eq!(nigh.status()["exports"][1]["options"]["policy"], "lirs", "the policy is of both");
     second.disconnect().unwrap();
     nigh.does(&["export", "remove", "two"]);
     assert_eq!(tenants()[0]["disks"], serde_json::json!(["one"]));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use nigh_control::{Chunk, Config, Directive, Index, LruSp, Refusal};
+use nigh_control::{Chunk, Config, Directive, Index, LruSp, Order, Refusal};
 use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Stream, Tenant};
 use nigh_testkit::Outcome;
 use rand::{RngExt, SeedableRng};
@@ -111,6 +111,20 @@ impl Host {
 
     pub(crate) fn set_bounds(&mut self, tenant: u32, floor: u32, ceiling: u32) -> Result<(), Refusal> {
         let done = self.control.set_bounds(Tenant(tenant), floor, ceiling);
+        self.settle();
+        done
+    }
+
+    /// The policy of tenants without one of their own.
+    pub(crate) fn set_policy(&mut self, policy: Order) -> Result<(), Refusal> {
+        let done = self.control.set_policy(policy);
+        self.settle();
+        done
+    }
+
+    /// The policy of `tenant`.
+    pub(crate) fn set_policy_of(&mut self, tenant: u32, policy: Option<Order>) -> Result<(), Refusal> {
+        let done = self.control.set_policy_of(Tenant(tenant), policy);
         self.settle();
         done
     }

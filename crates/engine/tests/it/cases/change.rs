@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use nigh_control::{Directive, Refusal};
+use nigh_control::{Allocation, Directive, Refusal};
 use nigh_engine::{
-    BlockState, Config, ConfigError, Op, Outcome, Port, Region, Reply, Successor, Tenants, Volume, WriteMode,
+    BlockState, Config, ConfigError, Engine, Op, Outcome, Port, Region, Reply, Successor, Tenants, Volume, WriteMode,
 };
 use nigh_policy::{Spec, Tenant};
 
@@ -402,12 +402,53 @@ fn in_a_cache_without_tenants_nobody_is_heard() {
     assert!(!host.engine.has_file(0) && !host.engine.is_predicted(one) && !host.engine.hears_tenants());
 }
 
+/// The policies of tenants change as that of a cache without tenants does, and all blocks stay.
 #[test]
-fn a_cache_with_tenants_has_no_policy_to_change() {
-    let config = Config { tenants: Some(Tenants::default()), ..config(16, "lru") };
+fn a_cache_with_tenants_changes_their_policies() {
+    let config = Config { tenants: Some(Tenants::default()), ..config(300, "lirs") };
+    let mut host = Host::new(config, &[(600 * BLOCK, WriteMode::Back)]);
+    let read = |host: &mut Host| (0..300).for_each(|block| drop(host.read(0, block * BLOCK, 1)));
+    read(&mut host);
+    assert_eq!(host.engine.policy_of(Tenant(0)).as_deref(), Some("lirs"));
+    for policy in ["arc", "lru", "w-tinylfu", "lirs:ghosts=4", "lirs"] {
+        host.set_policy(policy).expect("a policy of tenants");
+        host.steps();
+        host.engine.check();
+        assert_eq!(host.engine.policy_of(Tenant(0)).as_deref(), Some(policy));
+        assert_eq!(host.engine.gauges().resident, 300);
+        read(&mut host);
+    }
+    assert_eq!(host.counters(0).hits, 5 * 300);
+    host.engine.set_policy_of(Tenant(0), Some(&"mq".parse().expect("registered"))).expect("a policy of tenants");
+    host.set_policy("arc").expect("a policy of tenants");
+    host.steps();
+    assert_eq!(host.engine.policy_of(Tenant(0)).as_deref(), Some("mq"));
+    assert!(matches!(host.set_policy("opt"), Err(ConfigError::Policy(_))));
+}
+
+#[test]
+fn a_policy_that_tenants_cannot_have_is_rejected() {
+    let with = |allocation, policy| {
+        let control = nigh_control::Config { allocation, ..nigh_control::Config::default() };
+        Engine::new(Config { tenants: Some(Tenants { control, ..Tenants::default() }), ..config(16, policy) }).map(drop)
+    };
+    with(Allocation::LruSp, "lirs").expect("possible");
+    with(Allocation::Global, "lru").expect("possible");
+    assert!(matches!(with(Allocation::Global, "lirs"), Err(ConfigError::Tenants(Refusal::OneList))));
+    assert!(matches!(with(Allocation::LruSp, "lirs:ghosts=unlimited"), Err(ConfigError::Unlimited { .. })));
+    let of_levels = with(Allocation::LruSp, "ulc").unwrap_err();
+    assert!(of_levels.to_string().contains("does not go with tenants"), "{of_levels}");
+}
+
+/// A large cache's tenants have policies that can number its slots.
+#[test]
+fn a_policy_of_tenants_grows_as_far_as_the_cache() {
+    let mut config = Config { tenants: Some(Tenants::default()), ..config(16, "lirs") };
+    config.capacity_max = 6_000_000;
     let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
-    assert!(matches!(host.set_policy("lirs"), Err(ConfigError::Impossible { .. })));
-    assert!(!host.engine.is_changing());
+    let refused = host.engine.resize(6_000_000).unwrap_err();
+    assert!(matches!(refused, ConfigError::Slots { most: 8_388_606, .. }), "{refused}");
+    host.engine.resize(1_000_000).expect("few enough");
 }
 
 /// LIRS is made with links of 23 bits where these suffice.

@@ -1,5 +1,6 @@
 //! What an administrator changes while the engine is in use.
 
+use nigh_control::Allocation;
 use nigh_engine::Successor;
 use nigh_policy::Spec;
 use rand::RngExt;
@@ -19,7 +20,10 @@ impl World {
                 let policy = policy.parse::<Spec>().expect("registered");
                 let setup = self.engine.setup(&policy).expect("possible");
                 let next = Successor::new(&policy, &setup).expect("possible");
-                let keeps = self.talk.is_some() || self.engine.config().policy.is_unified();
+                let config = self.engine.config();
+                let tenants = config.tenants.as_ref();
+                let is_one_list = tenants.is_some_and(|tenants| tenants.control.allocation == Allocation::Global);
+                let keeps = is_one_list && policy.name() != "lru" || config.policy.is_unified();
                 assert_eq!(self.engine.set_policy(next).is_err(), keeps);
             }
             2 => {

@@ -16,6 +16,7 @@ use std::ops::Range;
 use disk::{Disk, SECTOR};
 use level::LevelDisk;
 use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
+use nigh_control::Allocation;
 use nigh_engine::{
     Action, Config, Deadline, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Port, PortConfig, Refusal, Region,
     Reply, Request, Scheduler, Shared, Submitted, Volume, WriteBack, WriteMode,
@@ -148,7 +149,7 @@ pub(crate) struct World {
     stuck: Vec<InFlight>,
     hangs_from: u64,
     fault_rate: f64,
-    /// Where tenants have a say, and no policy.
+    /// Where there are tenants.
     talk: Option<Talk>,
     done: Done,
 }
@@ -253,6 +254,9 @@ impl World {
         }
         let talk = random.random_bool(0.4).then(|| {
             let (tenants, talk) = tenants::tenants(&mut random, &blocks);
+            if tenants.control.allocation == Allocation::Global {
+                config.policy = "lru".parse().expect("registered");
+            }
             config.tenants = Some(tenants);
             talk
         });

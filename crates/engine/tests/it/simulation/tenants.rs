@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use nigh_control::{Allocation, Chunk, Directive, Foresight, Limits, Order, Refusal};
 use nigh_engine::{Files, Piece, Tenants, Volume};
-use nigh_policy::Tenant;
+use nigh_policy::{Spec, Tenant};
 use rand::RngExt;
 
 use super::{Random, World};
@@ -235,6 +235,12 @@ impl World {
                 self.engine.set_bounds(tenant, floor, ceiling)
             }
             4 => return self.name_files(),
+            12..15 => {
+                let policies = super::policies();
+                let policy = policies[self.random.random_range(0..policies.len())].parse().expect("registered");
+                let policy: Option<Spec> = Some(policy).filter(|_| self.random.random_bool(0.7));
+                self.engine.set_policy_of(tenant, policy.as_ref())
+            }
             5..12 if tenant.0 < TENANTS => self.extend(tenant),
             _ => {
                 let directive = self.directive(tenant);
