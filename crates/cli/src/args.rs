@@ -168,7 +168,7 @@ pub(crate) struct ServeArgs {
     /// How tenants, each with one or several disks, share the cache: lru-sp (no tenant loses by what others choose), global (one
     /// LRU list) or static (equal parts). --policy is then that of each tenant [default: lru]. Hints come from 'nigh ctl hint' and
     /// NBD's CACHE
-    #[arg(long, value_name = "ALLOCATION", conflicts_with = "shards")]
+    #[arg(long, value_name = "ALLOCATION")]
     pub(crate) allocate: Option<AllocateArg>,
     /// Maximum number of predicted blocks prefetched at a time [default: 16]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -544,8 +544,7 @@ pub(crate) struct SimArgs {
     pub(crate) size: Vec<String>,
     /// Sizes of several cache levels, the nearest first, such as 64M,256M,1G. --policy then names schemes: ulc, unilru, indlru,
     /// or the policies of levels that are independent of each other (ind:lru/mq)
-    #[arg(long, value_name = "SIZE,...", value_delimiter = ',',
-          conflicts_with_all = ["size", "shards", "sample", "internals", "device", "csv"])]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub(crate) levels: Vec<String>,
     /// The time of a hit at each level and of a miss, such as 0,1ms,1.2ms,11.2ms: the mean access time is reported. A demotion
     /// takes the difference between its two levels
@@ -566,14 +565,13 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) sample: Option<String>,
     /// Split the cache into this many parts, as 'nigh serve --shards' does; each has an equal share of the size and evicts on its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024),
-          conflicts_with_all = ["sample", "warmup", "internals", "device"])]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) shards: u32,
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,
     /// Give the policy aoio what 'nigh patterns' finds in this trace: the one that is replayed, or another run of the program
-    #[arg(long, value_name = "TRACE", conflicts_with_all = ["sample", "levels", "device", "join"])]
+    #[arg(long, value_name = "TRACE")]
     pub(crate) patterns: Option<PathBuf>,
     /// Of --patterns, this share of the references from the first, such as 50%
     #[arg(long, value_name = "SHARE", requires = "patterns", default_value = "100%")]
@@ -598,7 +596,7 @@ pub(crate) struct TimedArgs {
     /// Each volume of a trace has a device of its own. Devices can be chosen by the volume's number:
     /// 0=hdd-7200,1=ssd-sata; a profile without a number is for all other volumes. If a trace reaches beyond the end of a
     /// device, a larger one of the same kind is modelled, and a note reports it.
-    #[arg(long, value_name = "[VOLUME=]PROFILE,...", conflicts_with_all = ["collapse", "sample", "warmup", "internals"], add = completion::devices())]
+    #[arg(long, value_name = "[VOLUME=]PROFILE,...", add = completion::devices())]
     pub(crate) device: Option<String>,
     /// A level of this size, on another modelled device, for clean blocks that were evicted from memory: ssd-nvme:64M. A second level
     /// is below the first. With --policy ulc, memory and levels are managed as one

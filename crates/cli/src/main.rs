@@ -38,6 +38,7 @@ mod sweep;
 mod table;
 mod tiers;
 mod timed;
+mod together;
 mod top;
 mod trace;
 mod wrap;
@@ -64,12 +65,12 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Guard(args) => return run_guard(&args),
         Command::Sweep(args) => return sweep::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Sim(args) => match &args.timed.device {
+        Command::Sim(args) => together::check(&args).and_then(|()| match &args.timed.device {
             Some(device) => timed::run(&args, device),
             None if !args.levels.is_empty() => tiers::run(&args),
             None if let Some(file) = &args.contents.contents => contents::run(&args, file),
             None => sim::run(&args),
-        },
+        }),
         Command::Plan(args) => plan::run(&args),
         Command::Trace { command } => trace::run(&command),
         Command::Content(args) => content::run(&args),

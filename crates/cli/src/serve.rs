@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use nigh_engine::ConfigError;
 use nigh_policy::Spec;
 use nigh_server::NBD;
 use nigh_service::{
@@ -313,7 +314,13 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(usual).parse()?;
     if allocate.is_some() {
         let shards = file.shards.is_some() || args.shards.is_some();
-        ensure!(!shards, "shards does not go with allocate: a cache with tenants is one shard");
+        ensure!(
+            !shards,
+            "shards does not go with allocate: a shard would see only part of what a tenant predicts, and decide for part of the tenants' blocks"
+        );
+        if policy.is_unified() {
+            return Err(ConfigError::Unified { policy: Box::new(policy) }.into());
+        }
     }
     let own = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
@@ -392,7 +399,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         );
         ensure!(
             settings.host.content.is_none(),
-            "policy {policy} does not decide for encoded blocks: leave out --content"
+            "policy {policy} does not go with content: it decides for levels of fixed sizes, and how many encoded blocks fit depends on their contents"
         );
     }
     settings.host.allocate = allocate.map(Allocation::from);

@@ -128,7 +128,9 @@ pub(crate) struct Plan {
 /// Takes policies out that a sample misleads; those named themselves are an error. Returns what to say about it.
 pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
     if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| spec.info().spatial)) {
-        bail!("--sample: policy '{name}' looks at which blocks are neighbours on disk, and a sample has hardly any");
+        bail!(
+            "--sample does not go with policy {name}: it looks at which blocks are neighbours on disk, and a sample has hardly any"
+        );
     }
     let names: Vec<String> = specs.extract_if(.., |spec| spec.info().spatial).map(|spec| spec.to_string()).collect();
     let note =

@@ -149,7 +149,7 @@ impl Config {
             );
         }
         if self.tenants.is_some() && self.policy.is_unified() {
-            return wrong("a policy that decides for levels does not go with tenants, whose parts of memory change");
+            return Err(ConfigError::Unified { policy: Box::new(self.policy.clone()) });
         }
         if !self.levels.is_empty() && !self.policy.is_unified() {
             return wrong("only a policy that decides for levels is told their sizes");

@@ -9,7 +9,7 @@ use clap::Args;
 pub(crate) struct ContentsArgs {
     /// What the blocks of the trace contain: a file that names images, or describes generated disks (docs/contents.md).
     /// The policy is lru unless --policy names others
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["levels", "shards", "sample", "internals", "patterns"])]
+    #[arg(long, value_name = "FILE")]
     pub(crate) contents: Option<PathBuf>,
     /// How the cache uses contents: none, dedup (equal blocks are stored once), dedup+lz4 or dedup+zstd (equal blocks once, all
     /// compressed), or sketch or sketch+zstd (similar ones as differences, too); without --device also lpu (as published) or

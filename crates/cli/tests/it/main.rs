@@ -54,6 +54,7 @@ mod tables;
 mod throttle;
 mod tiers;
 mod timed;
+mod together;
 mod told;
 mod trace_recording;
 mod tutorials;
