@@ -1,4 +1,4 @@
-//! Every policy by name. A new policy is one file and one line here.
+//! Every policy by name. CONTRIBUTING.md lists the files of a new one.
 
 use std::str::FromStr;
 
