@@ -695,7 +695,7 @@ pub(crate) struct PlanArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AllocateArg {
-    /// LRU chooses the tenant; the tenant's hints choose which of its blocks to evict
+    /// LRU chooses the tenant; its policy and its hints choose which of its blocks to evict
     LruSp,
     /// LRU over all tenants; their hints about replacement are ignored
     Global,

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use nigh_engine::ConfigError;
+use nigh_control::Refusal;
 use nigh_policy::Spec;
 use nigh_server::NBD;
 use nigh_service::{
@@ -319,7 +319,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
             "shards does not go with allocate: a shard would see only part of what a tenant predicts, and decide for part of the tenants' blocks"
         );
         if policy.is_unified() {
-            return Err(ConfigError::Unified { policy: Box::new(policy) }.into());
+            return Err(Refusal::Unified { policy }.into());
         }
     }
     let own = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -396,10 +396,6 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         ensure!(
             has_levels,
             "policy {policy} decides at which level a block belongs: say --level, or choose another policy"
-        );
-        ensure!(
-            settings.host.content.is_none(),
-            "policy {policy} does not go with content: it decides for levels of fixed sizes, and how many encoded blocks fit depends on their contents"
         );
     }
     settings.host.allocate = allocate.map(Allocation::from);

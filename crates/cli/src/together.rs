@@ -26,7 +26,7 @@ const FLAGS: &[(&str, Given)] = &[
 const REFUSED: &[(&str, &[&str], &str)] = &[
     ("--levels", &["--size"], "it has the sizes of all levels"),
     ("--levels", &["--shards", "--patterns", "--contents"], "a scheme decides for whole levels, by references alone"),
-    ("--levels", &["--sample"], "nobody has shown that a sample predicts several levels"),
+    ("--levels", &["--sample"], "no study shows that a sample predicts several levels"),
     ("--levels", &["--internals", "--csv"], "the results of levels are a table, or JSON"),
     ("--levels", &["--device"], "with --device, --level PROFILE:SIZE is a level with a device of its own"),
     ("--shards", &["--sample"], "a part of a sampled cache would have too few blocks"),

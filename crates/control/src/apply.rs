@@ -46,7 +46,10 @@ impl LruSp {
         let pool = levels.and_then(|levels| levels.pool_of_priority(priority));
         match (&self.managed, pool) {
             (Some(managed), Some(pool)) => managed.pools.order(pool).clone(),
-            _ if priority == 0 => self.policy_of_cache().clone(),
+            _ if priority == 0 => match self.share(tenant) {
+                Some(_) => self.policy_of(self.owner(tenant)).clone(),
+                None => self.policy_of_cache().clone(),
+            },
             _ => Order::default(),
         }
     }
@@ -55,10 +58,9 @@ impl LruSp {
     pub fn said(&self, tenant: Tenant) -> Vec<Directive> {
         let Some(share) = self.share(tenant) else { return Vec::new() };
         let levels = share.levels.iter();
-        let own = self.policy_of(self.owner(tenant));
         let policies = levels.clone().flat_map(|levels| levels.named());
         let policies = policies.map(|priority| (priority, self.policy(tenant, priority)));
-        let policies = policies.filter(|(priority, policy)| policy != if *priority == 0 { own } else { &Order::Lru });
+        let policies = policies.filter(|(priority, policy)| *priority == 0 || *policy != Order::Lru);
         let files = levels.flat_map(|levels| levels.files());
         let files = files.map(|&(file, priority)| Directive::SetPriority { file, priority });
         let block_bytes = u64::from(self.block_bytes);
@@ -177,7 +179,9 @@ impl LruSp {
             let others = others.take(least as usize).filter(|&slot| managed.pools.pool(slot).is_none());
             return frames.saturating_add(pooled).saturating_add(others.count() as u32).min(least);
         }
-        // The next victims are those of the policies; the list has no influence.
+        // The next victims are those of the policies; the list has no influence. Which blocks a policy of the registry evicts is not
+        // known: it may take those that were fetched, which would be fetched again without end.
+        let pools = pools.take_while(|&pool| !matches!(managed.pools.order(pool), Order::Policy(_)));
         let victims = pools.flat_map(|pool| managed.pools.victims(pool)).take((least - frames) as usize);
         frames + victims.take_while(|&victim| self.position(victim) > hole).count() as u32
     }
@@ -218,7 +222,7 @@ impl LruSp {
     }
 
     fn set_policy_of_level(&mut self, owner: u16, priority: i32, policy: &Order) -> Result<(), Refusal> {
-        let (limits, hinted) = (self.config.limits, self.hinted_policies());
+        let (limits, hinted, own) = (self.config.limits, self.hinted_policies(), self.policy_of(owner).clone());
         let (managed, levels) = self.levels(owner);
         let is_other = |order: &Order| matches!(order, Order::Policy(_));
         let pool = levels.open(priority, &limits, &mut managed.pools)?;
@@ -234,7 +238,8 @@ impl LruSp {
             managed.pools.set_order(pool, policy.clone()).map_err(Refusal::Policy)
         };
         match done {
-            Ok(()) => levels.name(priority),
+            // With the policy of its tenant, level 0 follows that.
+            Ok(()) => levels.name(priority, priority != 0 || *policy != own),
             Err(_) => levels.tidy(priority, &mut managed.pools),
         }
         done

@@ -18,7 +18,7 @@ pub enum Order {
 
 impl From<Spec> for Order {
     fn from(spec: Spec) -> Order {
-        if spec.to_string() == "lru" { Order::Lru } else { Order::Policy(spec) }
+        if spec.name() == "lru" { Order::Lru } else { Order::Policy(spec) }
     }
 }
 
@@ -149,6 +149,11 @@ pub enum Refusal {
     Busy,
     /// With [`Allocation::Global`](crate::Allocation::Global), tenants have no policies.
     OneList,
+    /// The policy decides for memory and levels.
+    Unified {
+        /// The policy.
+        policy: Spec,
+    },
     /// A policy cannot be created.
     Policy(nigh_policy::SpecError),
 }
@@ -177,6 +182,11 @@ impl fmt::Display for Refusal {
                 write!(f, "expected a floor up to the ceiling, and floors that together are less than the cache")
             }
             Refusal::Busy => write!(f, "the previous hint about this is still being applied: send it again later"),
+            Refusal::Unified { policy } => write!(
+                f,
+                "policy {policy} does not go with tenants: it decides for levels of fixed sizes, and a tenant's part of memory changes \
+                 all the time"
+            ),
             Refusal::OneList => {
                 write!(f, "with the allocation global, the blocks of all tenants are in one list under lru")
             }

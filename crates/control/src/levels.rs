@@ -79,10 +79,10 @@ impl Levels {
         Ok(pool)
     }
 
-    /// Records that `set_policy` named the level of `priority`, which is open.
-    pub(crate) fn name(&mut self, priority: i32) {
+    /// Records whether a hint chose the policy of the level of `priority`, which is open.
+    pub(crate) fn name(&mut self, priority: i32, named: bool) {
         if let Some(level) = self.levels.get_mut(&priority) {
-            level.named = true;
+            level.named = named;
         }
     }
 

@@ -1,5 +1,5 @@
 //! A policy of the registry that manages a pool. It numbers the blocks of its pool itself, so that it costs memory only
-//! for these and their ghosts. Its capacity is the number of its blocks, or up to 1/128 more: tenants take blocks from each other in
+//! for these and their ghosts. Its capacity is the number of its blocks, or up to 1/128 and at least one block more: tenants take blocks from each other in
 //! turn, and a policy that is made smaller and larger each time forgets which blocks are worth keeping. LIRS, for instance, takes
 //! the next new block for one with a short re-use distance whenever it grows.
 
@@ -37,16 +37,21 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// An instance without blocks, which can grow to `most` slots.
-    pub(crate) fn new(spec: &Spec, block_bytes: u32, most: u32) -> Result<Local, SpecError> {
+    /// An instance without blocks, in a cache of `capacity` blocks that can grow to `most` slots.
+    pub(crate) fn new(spec: &Spec, block_bytes: u32, capacity: u32, most: u32) -> Result<Local, SpecError> {
         let room = Room { capacity: 1, slots: SLOTS_FIRST, ghosts: 0 };
-        let Room { capacity, slots, ghosts } = room;
-        let setup = Setup { capacity, slots, ghosts, block_bytes, future: None, patterns: None };
-        let mut policy = build(spec, &setup)?;
-        if policy.slots_most() < most {
-            policy = build_large(spec, &setup)?;
-        }
-        Ok(Local { policy, slots: Vec::new(), free: Vec::new(), blocks: 0, room })
+        let setup = Setup { capacity: 1, slots: SLOTS_FIRST, ghosts: 0, block_bytes, future: None, patterns: None };
+        let with = |setup: &Setup| match build(spec, setup)? {
+            small if small.slots_most() < most => build_large(spec, setup),
+            policy => Ok(policy),
+        };
+        // Parameters may be numbers of blocks, for which one block is too few at first.
+        let policy = with(&setup).or_else(|_| {
+            let mut policy = with(&Setup { capacity: capacity.max(1), ..setup })?;
+            policy.resize(room);
+            Ok(policy)
+        });
+        Ok(Local { policy: policy?, slots: Vec::new(), free: Vec::new(), blocks: 0, room })
     }
 
     /// The most slots that the policy can number.
@@ -129,7 +134,7 @@ impl Local {
         self.policy.hit(Slot(number), access);
     }
 
-    /// It is full, and `incoming` replaces a block, which leaves. Returns the local number with which `incoming` must be inserted next,
+    /// `incoming` replaces a block of a full policy, which leaves. Returns the local number with which `incoming` must be inserted next,
     /// and the block.
     pub(crate) fn evict(&mut self, incoming: Slot, ghost: Option<u32>, access: &Access, budget: Budget) -> (u32, Slot) {
         let number = ghost.unwrap_or_else(|| self.number(incoming));

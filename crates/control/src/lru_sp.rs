@@ -136,6 +136,8 @@ pub struct LruSp {
     /// The policy of tenants without one of their own, and the most slots that it can number.
     policy: Order,
     policy_slots_most: u32,
+    /// The slots that the cache has, or will have when it has grown.
+    slots_expected: u32,
     pub(crate) tick: u64,
     pub(crate) room: Room,
     pub(crate) block_bytes: u32,
@@ -167,6 +169,7 @@ impl LruSp {
             tasks: Tasks::default(),
             policy: Order::Lru,
             policy_slots_most: u32::MAX,
+            slots_expected: setup.slots,
             tick: 0,
             room: Room { capacity: setup.capacity, slots: setup.slots, ghosts: setup.ghosts },
             block_bytes: setup.block_bytes,
@@ -361,7 +364,7 @@ impl Policy for LruSp {
     }
 
     fn slots_most(&self) -> u32 {
-        self.managed.as_ref().map_or(u32::MAX, |managed| managed.pools.slots_most).min(self.policy_slots_most)
+        self.managed.as_ref().map_or(u32::MAX, |managed| managed.pools.numbered_most()).min(self.policy_slots_most)
     }
 
     fn remove(&mut self, slot: Slot) {

@@ -61,10 +61,10 @@ pub(crate) struct Pools {
     /// By slot, its number in that policy plus one, or 0.
     number: Vec<u32>,
     budget: Budget,
+    /// The slots that the cache has, or will have when it has grown.
+    pub(crate) slots_most: u32,
     block_bytes: u32,
     policies: usize,
-    /// The most slots that all policies that there were could number.
-    pub(crate) slots_most: u32,
     /// Pools being handed over, and some that have finished.
     handing: Vec<u32>,
     /// The pool whose policy named a victim for the next block to be inserted, and that block's number.
@@ -76,8 +76,8 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// For slots `0..slots`.
-    pub(crate) fn new(slots: u32, block_bytes: u32, budget: Budget) -> Pools {
+    /// For slots `0..slots`, of which there will be `slots_most`.
+    pub(crate) fn new(slots: u32, slots_most: u32, block_bytes: u32, budget: Budget) -> Pools {
         let chains = Chains::new(slots);
         let none = || vec![0; slots as usize];
         Pools {
@@ -87,9 +87,9 @@ impl Pools {
             of: none(),
             number: none(),
             budget,
+            slots_most,
             block_bytes,
             policies: 0,
-            slots_most: u32::MAX,
             handing: Vec::new(),
             exchange: None,
             sweeps: 0,
@@ -100,6 +100,7 @@ impl Pools {
     /// From now on for slots `0..slots` and within `budget`. Takes time in proportion to the change and to the number
     /// of pools.
     pub(crate) fn resize(&mut self, slots: u32, budget: Budget) {
+        self.slots_most = self.slots_most.max(slots);
         if slots as usize > self.of.len() {
             self.chains.grow(slots);
             self.of.resize(slots as usize, 0);
@@ -114,6 +115,16 @@ impl Pools {
     /// A sweep begins.
     pub(crate) fn begin_sweep(&mut self) {
         self.sweeps = self.sweeps.wrapping_add(1);
+    }
+
+    /// The most slots that all policies of pools can number.
+    pub(crate) fn numbered_most(&self) -> u32 {
+        let before = |pool: &Pool| match &pool.before {
+            Some(Before::Policy(before)) => before.slots_most(),
+            _ => u32::MAX,
+        };
+        let of = |pool: &Pool| pool.policy.as_ref().map_or(u32::MAX, Local::slots_most).min(before(pool));
+        self.pools.iter().map(of).min().unwrap_or(u32::MAX)
     }
 
     /// The number of pools that a policy of the registry manages.
@@ -178,10 +189,9 @@ impl Pools {
     /// Changes the policy of `pool`, which must not be in a hand-over; this starts one.
     pub(crate) fn set_order(&mut self, pool: u32, order: Order) -> Result<(), SpecError> {
         let policy = match &order {
-            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes, self.of.len() as u32)?),
+            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes, self.budget.capacity, self.slots_most)?),
             Order::Lru | Order::Mru => None,
         };
-        self.slots_most = policy.iter().fold(self.slots_most, |most, policy| most.min(policy.slots_most()));
         self.policies += usize::from(policy.is_some());
         let own = &mut self.pools[pool as usize];
         assert!(own.before.is_none(), "a pool is handed over to one policy after the other");
@@ -464,6 +474,7 @@ impl Pools {
             self.clear(slot);
             return (slot, false);
         }
+        // A policy that lent blocks is not full: it sheds one, and gets the incoming block as into free room.
         let is_full = self.pools[pool as usize].policy.as_ref().is_some_and(Local::is_full);
         let exchanged = incoming.filter(|_| is_full).map(|(slot, access)| {
             let ghost = self.is_ghost_of(slot, pool).then(|| self.number[slot.index()].wrapping_sub(1));
@@ -566,7 +577,7 @@ mod tests {
 
     #[test]
     fn a_hand_over_takes_along_what_a_sweep_reaches() {
-        let mut pools = Pools::new(8, 4096, Budget { ghosts: 8, capacity: 8 });
+        let mut pools = Pools::new(8, 8, 4096, Budget { ghosts: 8, capacity: 8 });
         let pool = pools.open(0);
         (0..4).map(Slot).for_each(|slot| pools.insert(pool, slot, &access(slot), Enter::Referenced));
         pools.set_order(pool, Order::Policy("lirs".parse().expect("registered"))).expect("possible");

@@ -167,11 +167,10 @@ pub fn parse(text: &str) -> Result<Vec<Event>, SidecarError> {
         }
         for LevelPolicy { priority, policy } in at.set_policy {
             let policy = match policy.get_ref().as_str() {
-                "lru" => Order::Lru,
                 "mru" => Order::Mru,
                 other => {
                     let spec = other.parse::<Spec>();
-                    Order::Policy(spec.map_err(|error| wrong(Some(policy.span()), SidecarErrorKind::Policy(error)))?)
+                    spec.map_err(|error| wrong(Some(policy.span()), SidecarErrorKind::Policy(error)))?.into()
                 }
             };
             say(Saying::Directive(Directive::SetPolicy { priority, policy }));

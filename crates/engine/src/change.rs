@@ -29,12 +29,41 @@ impl Engine {
             self.policy.slots_most(),
         )?;
         if let Some(next) = &self.size.next {
-            let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
-            self.size.check_slots(&self.slots, next.spec(), capacity, ghosts, next.slots_most())?;
+            self.check_policy(next, capacity)?;
+        }
+        let slots = self.slots.numbers_for(Slots::most(capacity, self.ghosts(capacity)?.max(self.size.ghosts)));
+        if let Some(tenants) = self.policy.tenants_mut() {
+            tenants.expect_slots(slots);
         }
         self.size.goal = capacity;
         self.size.stepping = true;
         Ok(())
+    }
+
+    /// An error if `next` cannot be the policy of a cache of `capacity` blocks.
+    fn check_policy(&self, next: &Successor, capacity: u32) -> Result<(), ConfigError> {
+        let most = match self.policy.tenants() {
+            Some(tenants) => tenants.try_out(&next.spec().clone().into())?,
+            None => next.slots_most(),
+        };
+        let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
+        self.size.check_slots(&self.slots, next.spec(), capacity, ghosts, most)
+    }
+
+    /// As [`resize`](Engine::resize), and with `next` as [`set_policy`](Engine::set_policy): both, or after an error none of them.
+    pub fn change(&mut self, capacity: u32, next: Option<Successor>) -> Result<Option<Successor>, ConfigError> {
+        if let Some(next) = &next {
+            self.check_policy(next, capacity)?;
+        }
+        let before = self.size.goal;
+        self.resize(capacity)?;
+        match next.map(|next| self.set_policy(next)).transpose() {
+            Ok(superseded) => Ok(superseded.flatten()),
+            Err(error) => {
+                self.size.goal = before;
+                Err(error)
+            }
+        }
     }
 
     /// The ghosts that the decider can use if `capacity` blocks are resident.
@@ -45,9 +74,10 @@ impl Engine {
     /// The argument of [`Successor::new`] for a policy of this engine.
     pub fn setup(&self, policy: &Spec) -> Result<Setup, ConfigError> {
         let (capacity, block_bytes) = (self.size.capacity, self.config.block_bytes);
-        if self.hears_tenants() {
-            // Each tenant's policy numbers its own blocks.
-            return Ok(Setup { capacity: 1, slots: 2, block_bytes, ghosts: 0, future: None, patterns: None });
+        if let Some(tenants) = self.policy.tenants() {
+            // Each tenant's policy numbers its own blocks, and this one will have none.
+            tenants.try_out(&policy.clone().into())?;
+            return Ok(Setup { capacity, slots: 2, block_bytes, ghosts: 0, future: None, patterns: None });
         }
         let ghosts = choice::ghosts(&self.config, policy, capacity)?;
         let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts)));
@@ -58,17 +88,13 @@ impl Engine {
     /// The blocks move in the order in which the present policy would evict them; its ghosts are lost. Returns a policy
     /// that was still waiting and is now superseded. With tenants, it is the policy of each that has none of its own.
     pub fn set_policy(&mut self, next: Successor) -> Result<Option<Successor>, ConfigError> {
-        if let Some(tenants) = self.policy.tenants() {
-            tenants.try_out(&next.spec().clone().into())?;
-        }
         if self.levels.unified {
             return Err(ConfigError::Impossible {
                 what: "its policy decides for its levels, too, so it keeps it: restart for another one",
             });
         }
         for capacity in [self.size.capacity, self.size.goal] {
-            let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
-            self.size.check_slots(&self.slots, next.spec(), capacity, ghosts, next.slots_most())?;
+            self.check_policy(&next, capacity)?;
         }
         self.size.stepping = true;
         Ok(self.size.next.replace(next))
@@ -87,6 +113,9 @@ impl Engine {
             self.serve_untried(now);
         } else if self.policy.is_pending() {
             self.step_policy();
+        } else if self.size.ghosts_before > 0 {
+            // A call of a tenant completed what was pending.
+            self.end_succession();
         } else if self.size.next.is_some() {
             self.step_to_next();
         } else if self.size.goal > self.size.capacity {
@@ -106,6 +135,7 @@ impl Engine {
     pub fn is_changing(&self) -> bool {
         self.volumes.forgetting().is_some()
             || self.policy.is_pending()
+            || self.size.ghosts_before > 0
             || self.size.next.is_some()
             || self.size.goal != self.size.capacity
     }
@@ -131,6 +161,7 @@ impl Engine {
                     || self.memory.can_shrink()
                     || self.size.next.is_some()
                     || self.policy.is_pending()
+                    || self.size.ghosts_before > 0
                     || self.volumes.forgetting().is_some())
     }
 

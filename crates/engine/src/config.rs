@@ -1,5 +1,6 @@
 //! The configuration and the limits of an engine.
 
+use nigh_control::Refusal;
 use nigh_policy::{Spec, SpecError};
 
 use crate::error::ConfigError;
@@ -149,7 +150,7 @@ impl Config {
             );
         }
         if self.tenants.is_some() && self.policy.is_unified() {
-            return Err(ConfigError::Unified { policy: Box::new(self.policy.clone()) });
+            return Err(Refusal::Unified { policy: self.policy.clone() }.into());
         }
         if !self.levels.is_empty() && !self.policy.is_unified() {
             return wrong("only a policy that decides for levels is told their sizes");

@@ -14,14 +14,6 @@ pub enum ConfigError {
     /// The policy cannot be created.
     #[error(transparent)]
     Policy(#[from] SpecError),
-    /// The policy decides for memory and levels, and there are tenants.
-    #[error(
-        "policy {policy} does not go with tenants: it decides for levels of fixed sizes, and a tenant's part of memory changes all the time"
-    )]
-    Unified {
-        /// The policy.
-        policy: Box<Spec>,
-    },
     /// Tenants cannot have the policy.
     #[error(transparent)]
     Tenants(#[from] nigh_control::Refusal),

@@ -91,6 +91,11 @@ impl Engine {
         done
     }
 
+    /// An error if no tenant can have `policy`.
+    pub fn try_out(&self, policy: &Spec) -> Result<(), Refusal> {
+        self.policy.tenants().ok_or(Refusal::NotHeard)?.try_out(&policy.clone().into()).map(drop)
+    }
+
     /// The policy of `tenant`, as text; `None` in a cache without tenants.
     pub fn policy_of(&self, tenant: Tenant) -> Option<String> {
         Some(self.policy.tenants()?.policy(tenant, 0).to_string())

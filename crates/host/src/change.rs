@@ -86,13 +86,10 @@ impl Cache {
                 }
             }
         }
+        let mut next = next.into_iter();
         for shard in 0..self.shards() {
-            if let Err(error) = self.with(shard, work, |core, _| core.engine.resize(blocks_per_shard))? {
-                return Ok(Err(error));
-            }
-        }
-        for (shard, next) in (0..).zip(next) {
-            if let Err(error) = self.with(shard, work, |core, _| core.engine.set_policy(next))? {
+            let next = next.next();
+            if let Err(error) = self.with(shard, work, |core, _| core.engine.change(blocks_per_shard, next))? {
                 return Ok(Err(error));
             }
         }

@@ -162,6 +162,7 @@ impl Cache {
     ) -> Result<Result<(), DiskError>, Poisoned> {
         let (floor, ceiling) = settings.bounds();
         let set = self.tenants(|engine| {
+            settings.policy.iter().try_for_each(|policy| engine.try_out(policy))?;
             engine.set_bounds(tenant, floor, ceiling)?;
             engine.set_policy_of(tenant, settings.policy.as_ref())
         })?;

@@ -131,14 +131,21 @@ fn told_9_check_looks_at_targets_certificates_and_levels() {
 }
 
 #[test]
-fn told_9_a_policy_is_not_set_where_tenants_choose_theirs() {
+fn told_9_a_policy_that_tenants_cannot_have_is_not_set() {
     let folder = Folder::new();
     let control = folder.text("control");
+    let server = folder.serve(&["disk=memory:1M", "--allocate", "global", "--control", &control]);
+    let said = refusal(&ctl(&folder, &["set", "policy", "lirs"]));
+    assert!(said.contains("in one list under lru"), "{said}");
+    server.end();
     let server = folder.serve(&["disk=memory:1M", "--allocate", "lru-sp", "--control", &control]);
-    for policy in ["lru", "lirs"] {
-        let said = refusal(&ctl(&folder, &["set", "policy", policy]));
-        assert!(said.contains("takes its policies from"), "{said}");
-    }
+    let said = refusal(&ctl(&folder, &["set", "policy", "ulc"]));
+    assert!(said.contains("does not go with tenants"), "{said}");
+    // What is refused changes nothing, not even its other half.
+    let said = refusal(&ctl(&folder, &["set", "export", "disk", "floor=100K,policy=ulc"]));
+    assert!(said.contains("does not go with tenants"), "{said}");
+    assert_eq!(folder.status()["tenants"][0]["floor"], 0);
+    assert!(ctl(&folder, &["set", "policy", "lirs:hir=100"]).status.success(), "a number of blocks is a parameter");
     server.end();
 }
 

@@ -10,9 +10,10 @@ impl LruSp {
     pub fn try_out(&self, policy: &Order) -> Result<u32, Refusal> {
         match policy {
             Order::Mru | Order::Policy(_) if self.config.allocation == Allocation::Global => Err(Refusal::OneList),
-            Order::Policy(spec) => {
-                Ok(Local::new(spec, self.block_bytes, self.room.slots).map_err(Refusal::Policy)?.slots_most())
-            }
+            Order::Policy(spec) if spec.is_unified() => Err(Refusal::Unified { policy: spec.clone() }),
+            Order::Policy(spec) => Ok(Local::new(spec, self.block_bytes, self.room.capacity, self.slots_expected)
+                .map_err(Refusal::Policy)?
+                .slots_most()),
             Order::Lru | Order::Mru => Ok(u32::MAX),
         }
     }
@@ -34,6 +35,12 @@ impl LruSp {
             return;
         }
         self.manage(owner);
+        let own = self.policy_of(owner).clone();
+        if let (Some(managed), Some(levels)) = (&self.managed, &mut self.shares[owner as usize].levels)
+            && *managed.pools.order(levels.ground()) == own
+        {
+            levels.name(0, false);
+        }
         if !self.give_policy(owner) && !self.tasks.policies.contains(&owner) {
             self.tasks.policies.push(owner);
         }

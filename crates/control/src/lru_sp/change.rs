@@ -2,7 +2,7 @@
 
 use nigh_policy::{Room, Tenant};
 
-use super::LruSp;
+use super::{LruSp, UNKNOWN};
 use crate::directive::{Order, Refusal};
 use crate::tenant::{Share, Statistics};
 
@@ -67,7 +67,8 @@ impl LruSp {
     pub fn set_policy(&mut self, policy: Order) -> Result<(), Refusal> {
         self.policy_slots_most = self.try_out(&policy)?;
         self.policy = policy;
-        (0..self.shares.len() as u16).for_each(|owner| self.want_policy(owner));
+        let owners: Vec<u16> = self.owners.iter().copied().filter(|&owner| owner != UNKNOWN).collect();
+        owners.into_iter().for_each(|owner| self.want_policy(owner));
         Ok(())
     }
 
@@ -78,6 +79,14 @@ impl LruSp {
         self.shares[owner as usize].policy = policy;
         self.want_policy(owner);
         Ok(())
+    }
+
+    /// The cache grows to `slots` slots: policies that are created from now on can number as many.
+    pub fn expect_slots(&mut self, slots: u32) {
+        self.slots_expected = self.slots_expected.max(slots);
+        if let Some(managed) = &mut self.managed {
+            managed.pools.slots_most = self.slots_expected;
+        }
     }
 
     /// From now on the host has `room`, and until the next [`resize`](nigh_policy::Policy::resize) at least as many ghosts as before: for a change

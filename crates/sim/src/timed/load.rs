@@ -19,7 +19,7 @@ pub struct Programs {
     programs: Vec<Program>,
     volumes: Volumes,
     loader: Loader,
-    /// Where each trace has disks of its own: the numbers of its volumes in the trace, and the first of them here.
+    /// If each trace has disks of its own: the numbers of its volumes in the trace, and the first of them here.
     own: Option<(Vec<u32>, u32)>,
 }
 

@@ -79,7 +79,7 @@ fn what_cannot_be_said_is_one_line() {
     assert!(nigh.refuses(&["hint", "loop", text(&sidecar)]).contains("longer than 1 MiB"));
     assert!(nigh.refuses(&["hint", "loop", "/nowhere/hints"]).contains("/nowhere/hints"));
     assert!(nigh.refuses(&["hint", "lop"]).contains("no export lop"));
-    assert!(nigh.refuses(&["set", "policy", "ulc"]).contains("ulc"));
+    assert!(nigh.refuses(&["set", "policy", "ulc"]).contains("policy ulc does not go with tenants"));
     nigh.does(&["set", "memory", "2M"]);
     nigh.does(&["set", "memory", "8M"]);
     nigh.server.end();

@@ -423,7 +423,9 @@ fn a_cache_with_tenants_changes_their_policies() {
     host.set_policy("arc").expect("a policy of tenants");
     host.steps();
     assert_eq!(host.engine.policy_of(Tenant(0)).as_deref(), Some("mq"));
-    assert!(matches!(host.set_policy("opt"), Err(ConfigError::Policy(_))));
+    let policy = "opt".parse().expect("registered");
+    assert!(matches!(host.engine.setup(&policy), Err(ConfigError::Tenants(Refusal::Policy(_)))));
+    host.set_policy("lirs:hir=100").expect("a number of blocks is a parameter");
 }
 
 #[test]
@@ -437,7 +439,7 @@ fn a_policy_that_tenants_cannot_have_is_rejected() {
     assert!(matches!(with(Allocation::Global, "lirs"), Err(ConfigError::Tenants(Refusal::OneList))));
     assert!(matches!(with(Allocation::LruSp, "lirs:ghosts=unlimited"), Err(ConfigError::Unlimited { .. })));
     let of_levels = with(Allocation::LruSp, "ulc").unwrap_err();
-    assert!(matches!(of_levels, ConfigError::Unified { .. }), "{of_levels}");
+    assert!(matches!(of_levels, ConfigError::Tenants(Refusal::Unified { .. })), "{of_levels}");
 }
 
 /// A large cache's tenants have policies that can number its slots.

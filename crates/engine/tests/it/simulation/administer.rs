@@ -18,13 +18,21 @@ impl World {
                 let policies = policies();
                 let policy = policies[self.random.random_range(0..policies.len())];
                 let policy = policy.parse::<Spec>().expect("registered");
-                let setup = self.engine.setup(&policy).expect("possible");
-                let next = Successor::new(&policy, &setup).expect("possible");
                 let config = self.engine.config();
                 let tenants = config.tenants.as_ref();
                 let is_one_list = tenants.is_some_and(|tenants| tenants.control.allocation == Allocation::Global);
                 let keeps = is_one_list && policy.name() != "lru" || config.policy.is_unified();
-                assert_eq!(self.engine.set_policy(next).is_err(), keeps);
+                let set = self.engine.setup(&policy).and_then(|setup| {
+                    let next = Successor::new(&policy, &setup).expect("possible");
+                    match self.random.random_bool(0.5) {
+                        true => self.engine.set_policy(next),
+                        false => {
+                            let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
+                            self.engine.change(capacity, Some(next))
+                        }
+                    }
+                });
+                assert_eq!(set.is_err(), keeps);
             }
             2 => {
                 if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
