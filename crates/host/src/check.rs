@@ -7,6 +7,9 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use nigh_backend::{OpenError, OpenErrorKind, Options, Target};
+use nigh_control::{Config as Control, LruSp};
+use nigh_engine::ConfigError;
+use nigh_policy::{Setup, Spec};
 use rustix::fs::{Access, access};
 
 use crate::admin::{check_writers, machine_memory};
@@ -30,6 +33,7 @@ pub fn problems(settings: &Settings) -> Vec<StartError> {
     let mut disks = settings.disks.clone();
     problems.extend(agree_on_bounds(&mut disks).err().map(StartError::from));
     problems.extend(check_writers(&disks).err().map(StartError::from));
+    problems.extend(check_policies(settings));
     let of_disks = check_all(&disks);
     if of_disks.is_empty() {
         // Those that are not there cannot be the same.
@@ -49,6 +53,20 @@ pub fn problems(settings: &Settings) -> Vec<StartError> {
         problems.extend(failed.map(|error| LevelError::Server(error).into()));
     }
     problems
+}
+
+/// With tenants: the policies that they cannot have.
+fn check_policies(settings: &Settings) -> Vec<StartError> {
+    let Some(allocation) = settings.allocate else { return Vec::new() };
+    let capacity = settings.blocks_per_shard(settings.memory);
+    let setup = Setup { capacity, slots: 1, block_bytes: BLOCK as u32, ghosts: 0, future: None, patterns: None };
+    let tenants = LruSp::new(&setup, Control { allocation, ..Control::default() });
+    let refused = |policy: &Spec| tenants.try_out(&policy.clone().into()).err();
+    let own = settings.disks.iter().filter_map(|disk| {
+        let source = refused(disk.policy.as_ref()?)?;
+        Some(StartError::from(DiskError::Tenant { name: disk.name.clone(), source }))
+    });
+    refused(&settings.policy).map(|refusal| ConfigError::from(refusal).into()).into_iter().chain(own).collect()
 }
 
 /// Looks at all disks at once: each may have to be waited for.

@@ -157,6 +157,9 @@ fn an_allocation_leaves_no_choice_of_size_and_shards() {
     let explained = String::from_utf8(explained.stdout).unwrap();
     assert!(explained.contains("allocate global, predicted blocks in batches of 16"), "{explained}");
     assert!(explained.contains("keeps 1 MiB of the cache, has at most 5 MiB of the cache"), "{explained}");
+    for impossible in [["--allocate=lru-sp", "--set=disk:policy=opt"], ["--allocate=global", "--policy=lirs"]] {
+        assert_eq!(check(&impossible).status.code(), Some(2), "{impossible:?}");
+    }
     let floor = nigh(&["serve", "disk=memory:1M", "--set", "disk:floor=1M", "--stdio"]).output().unwrap();
     assert!(
         refusal(&floor).contains("disk disk: a tenant, a floor, a ceiling or a policy of its own needs an allocation")
