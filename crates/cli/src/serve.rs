@@ -397,6 +397,10 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
             has_levels,
             "policy {policy} decides at which level a block belongs: say --level, or choose another policy"
         );
+        ensure!(
+            settings.host.content.is_none(),
+            "policy {policy} does not go with content: it decides for levels of fixed sizes, and how many encoded blocks fit depends on their contents"
+        );
     }
     settings.host.allocate = allocate.map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);

@@ -129,7 +129,7 @@ pub(crate) struct Plan {
 pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
     if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| spec.info().spatial)) {
         bail!(
-            "--sample does not go with policy {name}: it looks at which blocks are neighbours on disk, and a sample has hardly any"
+            "--sample does not go with policy '{name}': it looks at which blocks are neighbours on disk, and a sample has hardly any"
         );
     }
     let names: Vec<String> = specs.extract_if(.., |spec| spec.info().spatial).map(|spec| spec.to_string()).collect();

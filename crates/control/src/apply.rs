@@ -222,24 +222,23 @@ impl LruSp {
     }
 
     fn set_policy_of_level(&mut self, owner: u16, priority: i32, policy: &Order) -> Result<(), Refusal> {
-        let (limits, hinted, own) = (self.config.limits, self.hinted_policies(), self.policy_of(owner).clone());
+        let (limits, hinted) = (self.config.limits, self.hinted_policies());
         let (managed, levels) = self.levels(owner);
         let is_other = |order: &Order| matches!(order, Order::Policy(_));
         let pool = levels.open(priority, &limits, &mut managed.pools)?;
         let is_own = priority == 0 && !levels.is_ground_named();
         let more = is_other(policy) && (is_own || !is_other(managed.pools.order(pool)));
-        let done = if managed.pools.order(pool) == policy {
-            Ok(())
-        } else if more && hinted >= limits.policies {
+        let done = if more && hinted >= limits.policies {
             Err(Refusal::TooManyPolicies { most: limits.policies })
+        } else if managed.pools.order(pool) == policy {
+            Ok(())
         } else if managed.pools.is_handing_over(pool) {
             Err(Refusal::Busy)
         } else {
             managed.pools.set_order(pool, policy.clone()).map_err(Refusal::Policy)
         };
         match done {
-            // With the policy of its tenant, level 0 follows that.
-            Ok(()) => levels.name(priority, priority != 0 || *policy != own),
+            Ok(()) => levels.name(priority),
             Err(_) => levels.tidy(priority, &mut managed.pools),
         }
         done

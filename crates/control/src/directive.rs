@@ -149,6 +149,11 @@ pub enum Refusal {
     Busy,
     /// With [`Allocation::Global`](crate::Allocation::Global), tenants have no policies.
     OneList,
+    /// The policy remembers an unlimited number of blocks.
+    Unlimited {
+        /// The policy.
+        policy: Spec,
+    },
     /// The policy decides for memory and levels.
     Unified {
         /// The policy.
@@ -182,6 +187,9 @@ impl fmt::Display for Refusal {
                 write!(f, "expected a floor up to the ceiling, and floors that together are less than the cache")
             }
             Refusal::Busy => write!(f, "the previous hint about this is still being applied: send it again later"),
+            Refusal::Unlimited { policy } => {
+                write!(f, "policy '{policy}' remembers an unlimited number of blocks: give ghosts= a number")
+            }
             Refusal::Unified { policy } => write!(
                 f,
                 "policy {policy} does not go with tenants: it decides for levels of fixed sizes, and a tenant's part of memory changes \

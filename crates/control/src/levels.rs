@@ -79,10 +79,10 @@ impl Levels {
         Ok(pool)
     }
 
-    /// Records whether a hint chose the policy of the level of `priority`, which is open.
-    pub(crate) fn name(&mut self, priority: i32, named: bool) {
+    /// Records that a hint chose the policy of the level of `priority`, which is open.
+    pub(crate) fn name(&mut self, priority: i32) {
         if let Some(level) = self.levels.get_mut(&priority) {
-            level.named = named;
+            level.named = true;
         }
     }
 

@@ -138,6 +138,8 @@ pub struct LruSp {
     policy_slots_most: u32,
     /// The slots that the cache has, or will have when it has grown.
     slots_expected: u32,
+    /// The most blocks that it could hold so far.
+    pub(crate) capacity_most: u32,
     pub(crate) tick: u64,
     pub(crate) room: Room,
     pub(crate) block_bytes: u32,
@@ -170,6 +172,7 @@ impl LruSp {
             policy: Order::Lru,
             policy_slots_most: u32::MAX,
             slots_expected: setup.slots,
+            capacity_most: setup.capacity,
             tick: 0,
             room: Room { capacity: setup.capacity, slots: setup.slots, ghosts: setup.ghosts },
             block_bytes: setup.block_bytes,

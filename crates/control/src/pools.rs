@@ -63,6 +63,8 @@ pub(crate) struct Pools {
     budget: Budget,
     /// The slots that the cache has, or will have when it has grown.
     pub(crate) slots_most: u32,
+    /// The most blocks that it could hold so far.
+    capacity_most: u32,
     block_bytes: u32,
     policies: usize,
     /// Pools being handed over, and some that have finished.
@@ -88,6 +90,7 @@ impl Pools {
             number: none(),
             budget,
             slots_most,
+            capacity_most: budget.capacity,
             block_bytes,
             policies: 0,
             handing: Vec::new(),
@@ -107,6 +110,7 @@ impl Pools {
             self.number.resize(slots as usize, 0);
         }
         self.budget = budget;
+        self.capacity_most = self.capacity_most.max(budget.capacity);
         for pool in 0..self.pools.len() as u32 {
             self.fit(pool);
         }
@@ -189,7 +193,7 @@ impl Pools {
     /// Changes the policy of `pool`, which must not be in a hand-over; this starts one.
     pub(crate) fn set_order(&mut self, pool: u32, order: Order) -> Result<(), SpecError> {
         let policy = match &order {
-            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes, self.budget.capacity, self.slots_most)?),
+            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes, self.capacity_most, self.slots_most)?),
             Order::Lru | Order::Mru => None,
         };
         self.policies += usize::from(policy.is_some());

@@ -18,52 +18,53 @@ impl Engine {
     /// after an error nothing has changed. [`step`](Engine::step) carries it out. Order and ghosts are kept. The blocks
     /// that leave are those that the policy would evict; dirty ones are written first.
     pub fn resize(&mut self, capacity: u32) -> Result<(), ConfigError> {
+        self.change(capacity, None).map(drop)
+    }
+
+    /// An error if `next` cannot be the policy of a cache of `capacity` blocks.
+    fn check_policy(&self, next: &Successor, capacity: u32) -> Result<(), ConfigError> {
+        let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
+        let most = match self.policy.tenants() {
+            Some(tenants) => {
+                let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts)));
+                tenants.try_out(&next.spec().clone().into(), slots)?
+            }
+            None => next.slots_most(),
+        };
+        self.size.check_slots(&self.slots, next.spec(), capacity, ghosts, most)
+    }
+
+    /// An error if [`change`](Engine::change) would be one.
+    pub fn check_change(&self, capacity: u32, next: Option<&Successor>) -> Result<(), ConfigError> {
+        let (policy, most) = (&self.config.policy, self.policy.slots_most());
         if capacity == 0 || capacity > self.config.capacity_max {
             return Err(ConfigError::Impossible { what: "capacity must be from 1 to capacity_max" });
         }
-        self.size.check_slots(
-            &self.slots,
-            &self.config.policy,
-            capacity,
-            self.ghosts(capacity)?,
-            self.policy.slots_most(),
-        )?;
-        if let Some(next) = &self.size.next {
-            self.check_policy(next, capacity)?;
+        self.size.check_slots(&self.slots, policy, capacity, self.ghosts(capacity)?, most)?;
+        if next.is_some() && self.levels.unified {
+            return Err(ConfigError::Impossible {
+                what: "its policy decides for its levels, too, so it keeps it: restart for another one",
+            });
         }
+        let waiting = self.size.next.as_ref().filter(|_| next.is_none());
+        for next in next.into_iter().chain(waiting) {
+            for capacity in [self.size.capacity, self.size.goal, capacity] {
+                self.check_policy(next, capacity)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// [`resize`](Engine::resize) and, with `next`, [`set_policy`](Engine::set_policy): both, or after an error none of them.
+    pub fn change(&mut self, capacity: u32, next: Option<Successor>) -> Result<Option<Successor>, ConfigError> {
+        self.check_change(capacity, next.as_ref())?;
         let slots = self.slots.numbers_for(Slots::most(capacity, self.ghosts(capacity)?.max(self.size.ghosts)));
         if let Some(tenants) = self.policy.tenants_mut() {
             tenants.expect_slots(slots);
         }
         self.size.goal = capacity;
         self.size.stepping = true;
-        Ok(())
-    }
-
-    /// An error if `next` cannot be the policy of a cache of `capacity` blocks.
-    fn check_policy(&self, next: &Successor, capacity: u32) -> Result<(), ConfigError> {
-        let most = match self.policy.tenants() {
-            Some(tenants) => tenants.try_out(&next.spec().clone().into())?,
-            None => next.slots_most(),
-        };
-        let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
-        self.size.check_slots(&self.slots, next.spec(), capacity, ghosts, most)
-    }
-
-    /// As [`resize`](Engine::resize), and with `next` as [`set_policy`](Engine::set_policy): both, or after an error none of them.
-    pub fn change(&mut self, capacity: u32, next: Option<Successor>) -> Result<Option<Successor>, ConfigError> {
-        if let Some(next) = &next {
-            self.check_policy(next, capacity)?;
-        }
-        let before = self.size.goal;
-        self.resize(capacity)?;
-        match next.map(|next| self.set_policy(next)).transpose() {
-            Ok(superseded) => Ok(superseded.flatten()),
-            Err(error) => {
-                self.size.goal = before;
-                Err(error)
-            }
-        }
+        Ok(next.and_then(|next| self.size.next.replace(next)))
     }
 
     /// The ghosts that the decider can use if `capacity` blocks are resident.
@@ -76,7 +77,7 @@ impl Engine {
         let (capacity, block_bytes) = (self.size.capacity, self.config.block_bytes);
         if let Some(tenants) = self.policy.tenants() {
             // Each tenant's policy numbers its own blocks, and this one will have none.
-            tenants.try_out(&policy.clone().into())?;
+            tenants.try_out(&policy.clone().into(), 0)?;
             return Ok(Setup { capacity, slots: 2, block_bytes, ghosts: 0, future: None, patterns: None });
         }
         let ghosts = choice::ghosts(&self.config, policy, capacity)?;
@@ -88,16 +89,7 @@ impl Engine {
     /// The blocks move in the order in which the present policy would evict them; its ghosts are lost. Returns a policy
     /// that was still waiting and is now superseded. With tenants, it is the policy of each that has none of its own.
     pub fn set_policy(&mut self, next: Successor) -> Result<Option<Successor>, ConfigError> {
-        if self.levels.unified {
-            return Err(ConfigError::Impossible {
-                what: "its policy decides for its levels, too, so it keeps it: restart for another one",
-            });
-        }
-        for capacity in [self.size.capacity, self.size.goal] {
-            self.check_policy(&next, capacity)?;
-        }
-        self.size.stepping = true;
-        Ok(self.size.next.replace(next))
+        self.change(self.size.goal, Some(next))
     }
 
     /// Continues the closing of volumes, a change of size or policy, or the application of hints, for a limited number

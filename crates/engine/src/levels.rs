@@ -32,7 +32,7 @@ pub(crate) struct Levels {
     shift: u32,
     /// Blocks on their way to levels.
     pub(crate) storing: u32,
-    /// Whether the policy decides for levels, too. It knows none of encoded blocks, which is the highest if there is one.
+    /// Whether the policy decides for levels, too.
     pub(crate) unified: bool,
     /// Then: blocks that passed through, and their frames, the first to leave first, and those that were prefetched. Entries can be
     /// out of date.
@@ -50,16 +50,6 @@ pub(crate) struct Levels {
 impl Levels {
     pub(crate) fn new(unified: bool, shift: u32) -> Levels {
         Levels { unified, shift, ..Levels::default() }
-    }
-
-    /// Whether the policy decides what `level` has.
-    pub(crate) fn is_directed(&self, level: usize) -> bool {
-        self.unified && !self.all[level].level.config.elastic
-    }
-
-    /// The number of levels of which the policy knows nothing: the highest one, or none.
-    pub(crate) fn undirected(&self) -> usize {
-        usize::from(self.all.first().is_some_and(|state| state.level.config.elastic))
     }
 
     pub(crate) fn port(&self, level: usize) -> Port {
@@ -188,7 +178,7 @@ impl Levels {
             return;
         }
         let entry = volumes.entry(key);
-        for state in self.all.iter_mut().filter(|state| !state.level.config.elastic) {
+        for state in &mut self.all {
             if let Some(place) = state.level.find(entry) {
                 state.level.release(place);
             }

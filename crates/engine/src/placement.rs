@@ -32,13 +32,7 @@ impl Engine {
 
     /// Where `key` belongs: 0 is memory, others are levels, counted from 1.
     pub(crate) fn status(&self, key: Key) -> Option<usize> {
-        let level = self.policy.unified()?.level(self.slots.find(key)?)?;
-        Some(if level == 0 { 0 } else { level + self.levels.undirected() })
-    }
-
-    /// The number that the policy has for the level number `at`, which it directs.
-    fn directed(&self, at: usize) -> usize {
-        at + 1 - self.levels.undirected()
+        self.policy.unified()?.level(self.slots.find(key)?)
     }
 
     /// Whether `key` belongs above the level number `at`.
@@ -54,13 +48,12 @@ impl Engine {
 
     /// Has the copies of `key` follow its level status. A copy below its level may stay until its place is needed: if the block is
     /// demoted to there again, it need not be stored again. A copy above its level is passed on. Without a status, no copy
-    /// stays. A level of encoded blocks keeps its copies by its own rule.
+    /// stays.
     pub(crate) fn settle(&mut self, key: Key) {
         let status = self.status(key);
         let entry = self.volumes.entry(key);
         let mut above = None;
-        let directed = self.levels.undirected()..self.levels.all.len();
-        for at in directed.clone() {
+        for at in 0..self.levels.all.len() {
             let level = &mut self.levels.all[at].level;
             let Some(place) = level.find(entry) else { continue };
             match status {
@@ -80,7 +73,7 @@ impl Engine {
             // What is being stored at another level is settled afterwards.
             None if !is_there
                 && self.memory.current(&self.slots, key).is_none()
-                && !directed.clone().any(is_coming) =>
+                && !(0..self.levels.all.len()).any(is_coming) =>
             {
                 self.note_gone(key, to);
             }
@@ -90,11 +83,10 @@ impl Engine {
 
     /// The level number `at`, to which `key` belongs, does not have it.
     pub(crate) fn note_gone(&mut self, key: Key, at: usize) {
-        let level = self.directed(at);
         if let Some(slot) = self.slots.find(key)
             && let Some(unified) = self.policy.unified_mut()
         {
-            unified.lose(slot, level);
+            unified.lose(slot, at + 1);
         }
     }
 
@@ -204,9 +196,10 @@ impl Engine {
     }
 
     pub(crate) fn note_if_off(&mut self, at: usize) {
-        if self.levels.all[at].level.off && self.levels.is_directed(at) {
-            let level = self.directed(at);
-            self.policy.unified_mut().expect("it directs the level").lose_level(level);
+        if self.levels.all[at].level.off
+            && let Some(unified) = self.policy.unified_mut()
+        {
+            unified.lose_level(at + 1);
             self.size.stepping = true;
         }
     }

@@ -147,7 +147,7 @@ impl Engine {
             self.memory.frames.clear(frame, TRANSIT);
             self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
             if !self.memory.frames.has(frame, DIRTY | LOADING) {
-                self.offer_directed(key, frame);
+                self.offer(key, frame);
             }
             self.memory.free_if_clean(self.config.spare, &mut self.volumes, key, frame);
         }
@@ -187,7 +187,7 @@ impl Engine {
         let level = &mut self.levels.all[at].level;
         let Some(entry) = level.settled(place) else { return };
         level.discard(place);
-        if self.levels.is_directed(at) {
+        if self.levels.unified {
             self.note_entry_gone(entry, at);
         }
     }

@@ -38,18 +38,13 @@ impl Engine {
         if self.config.storing == 0 {
             return wrong("a cache with levels needs frames for storing");
         }
-        let before = self.levels.all.len();
-        if self.levels.unified && config.elastic && before > 0 {
-            return wrong("with a policy that decides for levels, the level of encoded blocks is the highest");
-        }
         if self.levels.unified
-            && !config.elastic
-            && self.config.levels.get(before - self.levels.undirected()) != Some(&config.blocks)
+            && (config.elastic || self.config.levels.get(self.levels.all.len()) != Some(&config.blocks))
         {
-            return wrong("a policy that decides for levels must know their sizes");
+            return wrong("a policy that decides for levels must know their sizes, and none may be of encoded blocks");
         }
         self.ports.state_mut(config.port).users += 1;
-        let level = Level::new(config, self.levels.unified && !config.elastic);
+        let level = Level::new(config, self.levels.unified);
         self.levels.all.push(LevelState::new(level));
         Ok(self.levels.all.len() - 1)
     }
@@ -203,7 +198,7 @@ impl Engine {
             if let Some(state) = state.filter(|_| stored.block < size && stored.place < of.config.blocks) {
                 let entry = Entry::new(state.opening, stored.block);
                 let is_free = of.entry(stored.place).is_none() && of.find(entry).is_none();
-                if is_free && (!self.levels.is_directed(level) || self.know_restored(level, stored)) {
+                if is_free && (!self.levels.unified || self.know_restored(level, stored)) {
                     let of = &mut self.levels.all[level].level;
                     of.insert(stored.place, entry, stored.sum);
                     // It was worth keeping: newer blocks do not replace it before the hand has passed.
@@ -222,8 +217,7 @@ impl Engine {
             return false;
         }
         let slot = self.slots.find_or_add(key);
-        let number = level + 1 - self.levels.undirected();
-        let belongs = self.policy.unified_mut().is_none_or(|unified| unified.restore(slot, number));
+        let belongs = self.policy.unified_mut().is_none_or(|unified| unified.restore(slot, level + 1));
         if !belongs {
             self.slots.remove(slot);
         }
@@ -231,33 +225,31 @@ impl Engine {
     }
 
     /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not hold it, or that to which it
-    /// belongs, may store it, and that of encoded blocks. That never makes a request wait: if there is no room, the level does not store it.
+    /// belongs, may store it. That never makes a request wait: if there is no room, the level does not store it.
     pub(crate) fn offer(&mut self, key: Key, frame: u32) {
         if self.levels.all.is_empty() {
             return;
         }
-        if !self.levels.unified {
-            return (0..self.levels.all.len()).for_each(|at| self.offer_to(at, key, frame));
-        }
-        (0..self.levels.undirected()).for_each(|at| self.offer_to(at, key, frame));
-        self.offer_directed(key, frame);
-    }
-
-    /// As `offer`, to the level to which the policy directs `key`.
-    pub(crate) fn offer_directed(&mut self, key: Key, frame: u32) {
-        if let Some(at) = self.status(key).and_then(|status| status.checked_sub(1)) {
+        let levels = match self.levels.unified {
+            false => 0..self.levels.all.len(),
+            true => match self.status(key) {
+                Some(level) => level.saturating_sub(1)..level,
+                None => return,
+            },
+        };
+        for at in levels {
             self.offer_to(at, key, frame);
         }
     }
 
     /// As `offer`, to one level.
     pub(crate) fn offer_to(&mut self, at: usize, key: Key, frame: u32) {
-        let (entry, directed) = (self.volumes.entry(key), self.levels.is_directed(at));
+        let entry = self.volumes.entry(key);
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let has_room = self.levels.has_room_to_store(self.config.storing, at)
             && self.levels.takes_stores(&self.volumes, at, key.volume());
         let LevelState { level, storing, batch, .. } = &mut self.levels.all[at];
-        if level.is_storing(entry) || level.off && !directed {
+        if level.is_storing(entry) || level.off && !self.levels.unified {
             return;
         }
         if let Some(place) = level.find(entry) {
@@ -270,7 +262,7 @@ impl Engine {
         let place = if has_room && !level.off { level.begin_store(entry) } else { None };
         let Some(place) = place else {
             level.counters.drops += 1;
-            if directed {
+            if self.levels.unified {
                 self.give_up(key);
             }
             return;
@@ -313,7 +305,7 @@ impl Engine {
                 continue;
             }
             let gone = state.level.sweep(SWEEP);
-            if self.levels.is_directed(at) {
+            if self.levels.unified {
                 gone.into_iter().for_each(|entry| self.note_entry_gone(entry, at));
             }
             let state = &mut self.levels.all[at];
@@ -348,9 +340,7 @@ impl Engine {
             }
             if self.levels.unified && self.volumes.is_opening(key.volume(), entry) {
                 self.settle(key);
-            } else if self.levels.is_directed(level)
-                && self.levels.all[level].level.entry(place + at as u32) == Some(entry)
-            {
+            } else if self.levels.unified && self.levels.all[level].level.entry(place + at as u32) == Some(entry) {
                 // Its volume was closed meanwhile.
                 self.levels.all[level].level.release(place + at as u32);
             }
@@ -408,7 +398,7 @@ impl Engine {
             let is_it = |record: &Record| matches!(record, Record::Carry(carry) if carry.entry == entry);
             self.ports.operations.values().any(is_it) || self.levels.carries.iter().any(|carry| carry.entry == entry)
         };
-        for (at, state) in self.levels.all.iter().enumerate().filter(|&(at, _)| self.levels.is_directed(at)) {
+        for (at, state) in self.levels.all.iter().enumerate().filter(|_| self.levels.unified) {
             for entry in state.level.kept() {
                 let volume = self
                     .levels

@@ -93,7 +93,7 @@ impl Engine {
 
     /// An error if no tenant can have `policy`.
     pub fn try_out(&self, policy: &Spec) -> Result<(), Refusal> {
-        self.policy.tenants().ok_or(Refusal::NotHeard)?.try_out(&policy.clone().into()).map(drop)
+        self.policy.tenants().ok_or(Refusal::NotHeard)?.try_out(&policy.clone().into(), 0).map(drop)
     }
 
     /// The policy of `tenant`, as text; `None` in a cache without tenants.

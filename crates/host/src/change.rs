@@ -42,6 +42,21 @@ impl Cache {
         memory: u64,
         blocks_per_shard: u32,
     ) -> Result<Result<(), ConfigError>, Poisoned> {
+        if let (Some(policy), Some(_)) = (policy, &self.contents) {
+            // Before encoded blocks give up memory for nothing.
+            let mut work = Work::default();
+            let setup = self.with(0, &mut work, |core, _| core.engine.setup(policy))?;
+            let checked = match setup.and_then(|setup| Successor::new(policy, &setup)) {
+                Ok(next) => {
+                    self.with(0, &mut work, |core, _| core.engine.check_change(core.engine.capacity(), Some(&next)))?
+                }
+                Err(error) => Err(error),
+            };
+            self.dispatch(&mut work, None);
+            if checked.is_err() {
+                return Ok(checked);
+            }
+        }
         match &self.contents {
             Some(contents) => contents.resize(memory, self.shards(), |frames| self.change(policy, frames)),
             None => self.change(policy, blocks_per_shard),

@@ -61,7 +61,7 @@ fn check_policies(settings: &Settings) -> Vec<StartError> {
     let capacity = settings.blocks_per_shard(settings.memory);
     let setup = Setup { capacity, slots: 1, block_bytes: BLOCK as u32, ghosts: 0, future: None, patterns: None };
     let tenants = LruSp::new(&setup, Control { allocation, ..Control::default() });
-    let refused = |policy: &Spec| tenants.try_out(&policy.clone().into()).err();
+    let refused = |policy: &Spec| tenants.try_out(&policy.clone().into(), 0).err();
     let own = settings.disks.iter().filter_map(|disk| {
         let source = refused(disk.policy.as_ref()?)?;
         Some(StartError::from(DiskError::Tenant { name: disk.name.clone(), source }))

@@ -155,6 +155,12 @@ fn of_a_server() {
         server.end();
         Ok(())
     };
-    let expected = ["ULC + tenants", "ULC + a policy of its own", "tenants + shards", "a policy of its own + shards"];
+    let expected = [
+        "ULC + contents",
+        "ULC + tenants",
+        "ULC + a policy of its own",
+        "tenants + shards",
+        "a policy of its own + shards",
+    ];
     assert_eq!(refused(&asks, false, run), expected);
 }

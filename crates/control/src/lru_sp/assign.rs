@@ -6,14 +6,19 @@ use crate::directive::{Order, Refusal};
 use crate::local::Local;
 
 impl LruSp {
-    /// The most slots that `policy` can number for a tenant, or an error if tenants cannot have it.
-    pub fn try_out(&self, policy: &Order) -> Result<u32, Refusal> {
+    /// The most slots that `policy` can number for a tenant of a cache that has or gets `slots`, or an error if tenants cannot have it.
+    pub fn try_out(&self, policy: &Order, slots: u32) -> Result<u32, Refusal> {
         match policy {
             Order::Mru | Order::Policy(_) if self.config.allocation == Allocation::Global => Err(Refusal::OneList),
             Order::Policy(spec) if spec.is_unified() => Err(Refusal::Unified { policy: spec.clone() }),
-            Order::Policy(spec) => Ok(Local::new(spec, self.block_bytes, self.room.capacity, self.slots_expected)
-                .map_err(Refusal::Policy)?
-                .slots_most()),
+            Order::Policy(spec) if nigh_policy::ghosts(spec, self.capacity_most).is_ok_and(|most| most == u32::MAX) => {
+                Err(Refusal::Unlimited { policy: spec.clone() })
+            }
+            Order::Policy(spec) => {
+                Ok(Local::new(spec, self.block_bytes, self.capacity_most, slots.max(self.slots_expected))
+                    .map_err(Refusal::Policy)?
+                    .slots_most())
+            }
             Order::Lru | Order::Mru => Ok(u32::MAX),
         }
     }
@@ -35,12 +40,6 @@ impl LruSp {
             return;
         }
         self.manage(owner);
-        let own = self.policy_of(owner).clone();
-        if let (Some(managed), Some(levels)) = (&self.managed, &mut self.shares[owner as usize].levels)
-            && *managed.pools.order(levels.ground()) == own
-        {
-            levels.name(0, false);
-        }
         if !self.give_policy(owner) && !self.tasks.policies.contains(&owner) {
             self.tasks.policies.push(owner);
         }
@@ -60,7 +59,9 @@ impl LruSp {
         if pools.is_handing_over(ground) {
             return false;
         }
-        pools.set_order(ground, wanted).expect("it was created before");
+        // Parameters that are numbers of blocks were possible when the policy was set, and are in a cache as large as it was then.
+        let given = pools.set_order(ground, wanted);
+        debug_assert!(given.is_ok(), "{given:?}");
         true
     }
 

@@ -65,7 +65,7 @@ impl LruSp {
     /// From now on `policy` is that of the cache, for tenants without one of their own; initially that is LRU, as in the paper.
     /// Blocks of present tenants move to it by [`step`](LruSp::step).
     pub fn set_policy(&mut self, policy: Order) -> Result<(), Refusal> {
-        self.policy_slots_most = self.try_out(&policy)?;
+        self.policy_slots_most = self.try_out(&policy, 0)?;
         self.policy = policy;
         let owners: Vec<u16> = self.owners.iter().copied().filter(|&owner| owner != UNKNOWN).collect();
         owners.into_iter().for_each(|owner| self.want_policy(owner));
@@ -75,7 +75,7 @@ impl LruSp {
     /// From now on `policy` is that of `tenant`; `None` for the policy of the cache. Its blocks move to it by [`step`](LruSp::step).
     pub fn set_policy_of(&mut self, tenant: Tenant, policy: Option<Order>) -> Result<(), Refusal> {
         let owner = self.known_tenant(tenant)?;
-        policy.iter().try_for_each(|policy| self.try_out(policy).map(drop))?;
+        policy.iter().try_for_each(|policy| self.try_out(policy, 0).map(drop))?;
         self.shares[owner as usize].policy = policy;
         self.want_policy(owner);
         Ok(())
@@ -102,6 +102,8 @@ impl LruSp {
             self.links.grow(room.slots, lists);
         }
         self.room = room;
+        self.capacity_most = self.capacity_most.max(room.capacity);
+        self.slots_expected = self.slots_expected.max(room.slots);
         let budget = self.budget();
         if let Some(managed) = &mut self.managed {
             managed.places.resize(room.slots as usize, [0; 2]);

@@ -147,3 +147,21 @@ fn a_policy_whose_part_changes_by_a_block_keeps_what_it_has() {
         assert!(hits >= 95, "{name} hits {hits} of 300, a third of which fits");
     }
 }
+
+/// Parameters can be numbers of blocks, of the cache when the policy was set; it may become smaller.
+#[test]
+fn numbers_of_blocks_are_possible_parameters() {
+    for spec in ["2q:in=30", "w-tinylfu:window=30", "s3-fifo:small=30", "lirs:hir=30", "fbr:old=30"] {
+        let mut host = Host::new(100, 300, Config::default());
+        host.set_policy(policy(spec)).unwrap();
+        read(&mut host, 0, 0..150);
+        host.resize(10, 30);
+        read(&mut host, 1, 0..20);
+        host.close(0);
+        read(&mut host, 0, 0..20);
+        assert_eq!([0, 1].map(|tenant| of(&host, tenant)), [spec, spec]);
+    }
+    let mut host = Host::new(10, 30, Config::default());
+    assert!(matches!(host.set_policy(policy("2q:in=30")), Err(Refusal::Policy(_))));
+    assert!(matches!(host.set_policy(policy("lirs:ghosts=unlimited")), Err(Refusal::Unlimited { .. })));
+}

@@ -48,16 +48,14 @@ pub(crate) fn levels(random: &mut Random, block_bytes: u32, calm: bool) -> (Vec<
     (levels, storing)
 }
 
-/// Has ULC decide for memory and levels, if they are not elastic, but for the highest.
+/// Has ULC decide for memory and levels, unless some are elastic.
 pub(crate) fn unify(random: &mut Random, config: &mut nigh_engine::Config, levels: &mut [LevelDisk]) {
-    let is_elastic = |level: &LevelDisk| level.config.elastic;
-    if levels.iter().all(is_elastic) || levels.iter().skip(1).any(is_elastic) {
+    if levels.is_empty() || levels.iter().any(|level| level.config.elastic) {
         return;
     }
     let ghosts = ["ulc", "ulc:ghosts=0:first=last", "ulc:ghosts=0.3"][random.random_range(0..3usize)];
     config.policy = ghosts.parse().expect("a possible policy");
-    let directed = levels.iter().filter(|level| !is_elastic(level));
-    config.levels = directed.map(|level| level.config.blocks).collect();
+    config.levels = levels.iter().map(|level| level.config.blocks).collect();
     if let Some(last) = levels.last_mut() {
         last.config.shared = random.random_bool(0.5);
     }
