@@ -11,8 +11,8 @@ use nigh_sim::{Sample, Sizes};
 /// What is replayed unless policies are named.
 pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
 
-/// The policy of tenants, and that of the cache where contents are simulated, unless one is named.
-pub(crate) const TENANTS_POLICY: &str = "lru";
+/// The policy of tenants, and of a simulation with contents, unless one is named.
+pub(crate) const PLAIN_POLICY: &str = "lru";
 
 /// The sizes unless any are given, in shares of the distinct blocks.
 const SIZES: &[&str] = &["1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%"];

@@ -28,8 +28,11 @@ const SCHEMA: u32 = 1;
 
 pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
-    let policies =
-        if asked::are_usual(&args.policy) { vec!["lru".parse()?] } else { asked::parse_policies(&args.policy)? };
+    let policies = if asked::are_usual(&args.policy) {
+        vec![asked::PLAIN_POLICY.parse()?]
+    } else {
+        asked::parse_policies(&args.policy)?
+    };
     ensure!(args.output.html.is_none() && !args.output.csv, "--contents: --html and --csv need --device");
     let schemes = schemes(&args.contents.content, &policies)?;
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::few_sizes);

@@ -310,7 +310,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let file = args.config.as_deref().map(asked::read_toml::<File>).transpose()?.unwrap_or_default();
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
     let allocate = args.allocate.or(file.allocate);
-    let usual = if allocate.is_some() { asked::TENANTS_POLICY } else { POLICY };
+    let usual = if allocate.is_some() { asked::PLAIN_POLICY } else { POLICY };
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(usual).parse()?;
     if allocate.is_some() {
         let shards = file.shards.is_some() || args.shards.is_some();

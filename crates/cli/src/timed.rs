@@ -96,7 +96,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         ..Config::default()
     });
     let is_one = (tenants.is_some() || args.contents.contents.is_some()) && asked::are_usual(&args.policy);
-    let specs = if is_one { vec![asked::TENANTS_POLICY.parse()?] } else { policies(&args.policy, &timed.level)? };
+    let specs = if is_one { vec![asked::PLAIN_POLICY.parse()?] } else { policies(&args.policy, &timed.level)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
     let Settings { devices: asked_devices, readahead, scheduler, think } = Settings::parse(timed, device)?;

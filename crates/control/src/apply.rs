@@ -46,10 +46,7 @@ impl LruSp {
         let pool = levels.and_then(|levels| levels.pool_of_priority(priority));
         match (&self.managed, pool) {
             (Some(managed), Some(pool)) => managed.pools.order(pool).clone(),
-            _ if priority == 0 => match self.share(tenant) {
-                Some(_) => self.policy_of(self.owner(tenant)).clone(),
-                None => self.policy_of_cache().clone(),
-            },
+            _ if priority == 0 => self.policy_of(self.owner(tenant)).clone(),
             _ => Order::default(),
         }
     }
@@ -222,7 +219,7 @@ impl LruSp {
     }
 
     fn set_policy_of_level(&mut self, owner: u16, priority: i32, policy: &Order) -> Result<(), Refusal> {
-        let (limits, hinted) = (self.config.limits, self.hinted_policies());
+        let (limits, hinted, largest) = (self.config.limits, self.hinted_policies(), self.largest);
         let (managed, levels) = self.levels(owner);
         let is_other = |order: &Order| matches!(order, Order::Policy(_));
         let pool = levels.open(priority, &limits, &mut managed.pools)?;
@@ -235,7 +232,7 @@ impl LruSp {
         } else if managed.pools.is_handing_over(pool) {
             Err(Refusal::Busy)
         } else {
-            managed.pools.set_order(pool, policy.clone()).map_err(Refusal::Policy)
+            managed.pools.set_order(pool, policy.clone(), largest).map_err(Refusal::Policy)
         };
         match done {
             Ok(()) => levels.name(priority),

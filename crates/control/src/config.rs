@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use nigh_policy::{Spec, SpecError};
+use nigh_policy::Spec;
 
 use crate::allowance::Terms;
-use crate::directive::{Limits, Order};
+use crate::directive::{Limits, Order, Refusal};
 
 /// The rule by which a tenant is chosen to lose a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,16 +99,24 @@ impl Config {
 
     /// The number of ghosts that a cache of `capacity` blocks can use: a placeholder for each block, and the ghosts of
     /// the policies of levels: [`Limits::ghosts`], or what `policy`, that of all tenants, can use. A host sizes its index by it.
-    pub fn ghosts(&self, policy: &Order, capacity: u32) -> Result<u32, SpecError> {
+    pub fn ghosts(&self, policy: &Order, capacity: u32) -> Result<u32, Refusal> {
         let Limits { policies, ghosts, .. } = self.limits;
         let limit = if policies > 0 { f64::from(capacity) * f64::from(ghosts) } else { 0.0 };
         let own = match policy {
-            Order::Policy(spec) => nigh_policy::ghosts(spec, capacity)?,
+            Order::Policy(spec) => ghosts_of(spec, capacity)?,
             Order::Lru | Order::Mru => 0,
         };
         Ok(match self.allocation {
             Allocation::Global => 0,
             Allocation::LruSp | Allocation::Static => capacity.saturating_add(own.max(limit.round() as u32)),
         })
+    }
+}
+
+/// The number of ghosts that `policy` can use in a cache of `capacity` blocks.
+pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, Refusal> {
+    match nigh_policy::ghosts(policy, capacity)? {
+        u32::MAX => Err(Refusal::Unlimited { policy: policy.clone() }),
+        ghosts => Ok(ghosts),
     }
 }

@@ -1,7 +1,8 @@
 //! A policy of the registry that manages a pool. It numbers the blocks of its pool itself, so that it costs memory only
-//! for these and their ghosts. Its capacity is the number of its blocks, or up to 1/128 and at least one block more: tenants take blocks from each other in
-//! turn, and a policy that is made smaller and larger each time forgets which blocks are worth keeping. LIRS, for instance, takes
-//! the next new block for one with a short re-use distance whenever it grows.
+//! for these and their ghosts. Its capacity is the number of its blocks, or up to 1/128 and at least one block more:
+//! tenants take blocks from each other in turn, and a policy that is made smaller and larger each time forgets which
+//! blocks are worth keeping. LIRS, for instance, takes the next new block for one with a short re-use distance whenever
+//! it grows.
 
 use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, build, build_large};
 
@@ -26,6 +27,20 @@ impl Budget {
     }
 }
 
+/// The largest size of a cache: so far, or once a growth that has begun is complete.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Largest {
+    pub(crate) capacity: u32,
+    pub(crate) slots: u32,
+}
+
+impl Largest {
+    /// With room for `capacity` blocks and `slots` slots.
+    pub(crate) fn with(self, capacity: u32, slots: u32) -> Largest {
+        Largest { capacity: self.capacity.max(capacity), slots: self.slots.max(slots) }
+    }
+}
+
 /// A policy and the slots of its blocks and ghosts.
 pub(crate) struct Local {
     policy: Box<dyn Policy + Send>,
@@ -37,17 +52,17 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// An instance without blocks, in a cache of `capacity` blocks that can grow to `most` slots.
-    pub(crate) fn new(spec: &Spec, block_bytes: u32, capacity: u32, most: u32) -> Result<Local, SpecError> {
+    /// An instance without blocks, which can have all slots of the cache.
+    pub(crate) fn new(spec: &Spec, block_bytes: u32, cache: Largest) -> Result<Local, SpecError> {
         let room = Room { capacity: 1, slots: SLOTS_FIRST, ghosts: 0 };
         let setup = Setup { capacity: 1, slots: SLOTS_FIRST, ghosts: 0, block_bytes, future: None, patterns: None };
         let with = |setup: &Setup| match build(spec, setup)? {
-            small if small.slots_most() < most => build_large(spec, setup),
+            small if small.slots_most() < cache.slots => build_large(spec, setup),
             policy => Ok(policy),
         };
         // Parameters may be numbers of blocks, for which one block is too few at first.
         let policy = with(&setup).or_else(|_| {
-            let mut policy = with(&Setup { capacity: capacity.max(1), ..setup })?;
+            let mut policy = with(&Setup { capacity: cache.capacity.max(1), ..setup })?;
             policy.resize(room);
             Ok(policy)
         });

@@ -41,6 +41,7 @@ use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Tenant};
 
 use crate::config::{Allocation, Config};
 use crate::directive::Order;
+use crate::local::Largest;
 use crate::placeholders::Placeholders;
 use crate::pools::Pools;
 use crate::tasks::Tasks;
@@ -136,10 +137,8 @@ pub struct LruSp {
     /// The policy of tenants without one of their own, and the most slots that it can number.
     policy: Order,
     policy_slots_most: u32,
-    /// The slots that the cache has, or will have when it has grown.
-    slots_expected: u32,
-    /// The most blocks that it could hold so far.
-    pub(crate) capacity_most: u32,
+    /// For policies that are created, which then can grow with the cache.
+    pub(crate) largest: Largest,
     pub(crate) tick: u64,
     pub(crate) room: Room,
     pub(crate) block_bytes: u32,
@@ -171,8 +170,7 @@ impl LruSp {
             tasks: Tasks::default(),
             policy: Order::Lru,
             policy_slots_most: u32::MAX,
-            slots_expected: setup.slots,
-            capacity_most: setup.capacity,
+            largest: Largest { capacity: setup.capacity, slots: setup.slots },
             tick: 0,
             room: Room { capacity: setup.capacity, slots: setup.slots, ghosts: setup.ghosts },
             block_bytes: setup.block_bytes,
@@ -367,7 +365,7 @@ impl Policy for LruSp {
     }
 
     fn slots_most(&self) -> u32 {
-        self.managed.as_ref().map_or(u32::MAX, |managed| managed.pools.numbered_most()).min(self.policy_slots_most)
+        self.managed.as_ref().map_or(u32::MAX, |managed| managed.pools.slots_most()).min(self.policy_slots_most)
     }
 
     fn remove(&mut self, slot: Slot) {

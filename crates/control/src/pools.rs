@@ -10,7 +10,7 @@ use nigh_policy::{Access, Slot, SpecError};
 
 use crate::chains::{Chain, Chains};
 use crate::directive::Order;
-use crate::local::{Budget, Local};
+use crate::local::{Budget, Largest, Local};
 
 /// The end at which a block enters a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +61,6 @@ pub(crate) struct Pools {
     /// By slot, its number in that policy plus one, or 0.
     number: Vec<u32>,
     budget: Budget,
-    /// The slots that the cache has, or will have when it has grown.
-    pub(crate) slots_most: u32,
-    /// The most blocks that it could hold so far.
-    capacity_most: u32,
     block_bytes: u32,
     policies: usize,
     /// Pools being handed over, and some that have finished.
@@ -78,8 +74,8 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// For slots `0..slots`, of which there will be `slots_most`.
-    pub(crate) fn new(slots: u32, slots_most: u32, block_bytes: u32, budget: Budget) -> Pools {
+    /// For slots `0..slots`.
+    pub(crate) fn new(slots: u32, block_bytes: u32, budget: Budget) -> Pools {
         let chains = Chains::new(slots);
         let none = || vec![0; slots as usize];
         Pools {
@@ -89,8 +85,6 @@ impl Pools {
             of: none(),
             number: none(),
             budget,
-            slots_most,
-            capacity_most: budget.capacity,
             block_bytes,
             policies: 0,
             handing: Vec::new(),
@@ -103,14 +97,12 @@ impl Pools {
     /// From now on for slots `0..slots` and within `budget`. Takes time in proportion to the change and to the number
     /// of pools.
     pub(crate) fn resize(&mut self, slots: u32, budget: Budget) {
-        self.slots_most = self.slots_most.max(slots);
         if slots as usize > self.of.len() {
             self.chains.grow(slots);
             self.of.resize(slots as usize, 0);
             self.number.resize(slots as usize, 0);
         }
         self.budget = budget;
-        self.capacity_most = self.capacity_most.max(budget.capacity);
         for pool in 0..self.pools.len() as u32 {
             self.fit(pool);
         }
@@ -122,7 +114,7 @@ impl Pools {
     }
 
     /// The most slots that all policies of pools can number.
-    pub(crate) fn numbered_most(&self) -> u32 {
+    pub(crate) fn slots_most(&self) -> u32 {
         let before = |pool: &Pool| match &pool.before {
             Some(Before::Policy(before)) => before.slots_most(),
             _ => u32::MAX,
@@ -191,9 +183,9 @@ impl Pools {
     }
 
     /// Changes the policy of `pool`, which must not be in a hand-over; this starts one.
-    pub(crate) fn set_order(&mut self, pool: u32, order: Order) -> Result<(), SpecError> {
+    pub(crate) fn set_order(&mut self, pool: u32, order: Order, cache: Largest) -> Result<(), SpecError> {
         let policy = match &order {
-            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes, self.capacity_most, self.slots_most)?),
+            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes, cache)?),
             Order::Lru | Order::Mru => None,
         };
         self.policies += usize::from(policy.is_some());
@@ -581,10 +573,11 @@ mod tests {
 
     #[test]
     fn a_hand_over_takes_along_what_a_sweep_reaches() {
-        let mut pools = Pools::new(8, 8, 4096, Budget { ghosts: 8, capacity: 8 });
+        let mut pools = Pools::new(8, 4096, Budget { ghosts: 8, capacity: 8 });
         let pool = pools.open(0);
         (0..4).map(Slot).for_each(|slot| pools.insert(pool, slot, &access(slot), Enter::Referenced));
-        pools.set_order(pool, Order::Policy("lirs".parse().expect("registered"))).expect("possible");
+        let cache = Largest { capacity: 8, slots: 8 };
+        pools.set_order(pool, Order::Policy("lirs".parse().expect("registered")), cache).expect("possible");
         // The next one to move.
         pools.renew(Slot(0));
         pools.check();

@@ -26,8 +26,7 @@ impl Engine {
         let ghosts = choice::ghosts(&self.config, next.spec(), capacity)?;
         let most = match self.policy.tenants() {
             Some(tenants) => {
-                let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts)));
-                tenants.try_out(&next.spec().clone().into(), slots)?
+                tenants.try_out(&next.spec().clone().into(), self.size.numbers(&self.slots, capacity, ghosts))?
             }
             None => next.slots_most(),
         };
@@ -58,7 +57,7 @@ impl Engine {
     /// [`resize`](Engine::resize) and, with `next`, [`set_policy`](Engine::set_policy): both, or after an error none of them.
     pub fn change(&mut self, capacity: u32, next: Option<Successor>) -> Result<Option<Successor>, ConfigError> {
         self.check_change(capacity, next.as_ref())?;
-        let slots = self.slots.numbers_for(Slots::most(capacity, self.ghosts(capacity)?.max(self.size.ghosts)));
+        let slots = self.size.numbers(&self.slots, capacity, self.ghosts(capacity)?);
         if let Some(tenants) = self.policy.tenants_mut() {
             tenants.expect_slots(slots);
         }
@@ -81,7 +80,7 @@ impl Engine {
             return Ok(Setup { capacity, slots: 2, block_bytes, ghosts: 0, future: None, patterns: None });
         }
         let ghosts = choice::ghosts(&self.config, policy, capacity)?;
-        let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.size.ghosts)));
+        let slots = self.size.numbers(&self.slots, capacity, ghosts);
         Ok(Setup { capacity, slots, block_bytes, ghosts, future: None, patterns: None })
     }
 

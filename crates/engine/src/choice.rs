@@ -29,10 +29,7 @@ pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>
 /// The number of ghosts that the decider of `config`, with this policy, can use if `capacity` blocks are resident.
 pub(crate) fn ghosts(config: &Config, policy: &Spec, capacity: u32) -> Result<u32, ConfigError> {
     match &config.tenants {
-        Some(tenants) => {
-            ghosts_of(policy, capacity)?;
-            checked(tenants.control.ghosts(&policy.clone().into(), capacity)?, capacity)
-        }
+        Some(tenants) => checked(tenants.control.ghosts(&policy.clone().into(), capacity)?, capacity),
         None if policy.is_unified() => unified::ghosts(policy, &config.levels, capacity),
         None => ghosts_of(policy, capacity),
     }

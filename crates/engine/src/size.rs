@@ -40,6 +40,11 @@ impl Size {
         slots.set_limit(Slots::most(self.capacity, self.ghosts.max(self.ghosts_before)));
     }
 
+    /// Slots of the index with `capacity` blocks and this many ghosts, or as many as it has.
+    pub(crate) fn numbers(&self, slots: &Slots, capacity: u32, ghosts: u32) -> u32 {
+        slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts)))
+    }
+
     /// Checks that a policy that numbers `most` slots can number those of the index with `capacity` blocks and this
     /// many ghosts.
     pub(crate) fn check_slots(
@@ -50,7 +55,7 @@ impl Size {
         ghosts: u32,
         most: u32,
     ) -> Result<(), ConfigError> {
-        match slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts))) {
+        match self.numbers(slots, capacity, ghosts) {
             slots if slots > most => Err(ConfigError::Slots { policy: Box::new(policy.clone()), slots, most }),
             _ => Ok(()),
         }

@@ -17,7 +17,7 @@ use crate::disk::{Disk, Opening, has_file, same_file};
 use crate::error::{ChangeError, DiskError, HostError, Unwritten};
 use crate::settings::{BLOCK, DiskSettings, TARGETS_MAX, TENANT_NAME_MAX};
 use crate::sync::{lock, lock_within};
-use crate::tenants::agree_on_bounds;
+use crate::tenants::agree_in_tenants;
 
 /// How long a client waits for a disk whose size changed.
 const RESIZING: Duration = Duration::from_secs(5);
@@ -131,7 +131,7 @@ impl Common {
         let domain = self.cache.disks.domain_of(&settings);
         let volume = self.check_new(&settings).and_then(|volume| {
             if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
-                agree_on_bounds([&mut member.settings(), &mut settings])?;
+                agree_in_tenants([&mut member.settings(), &mut settings])?;
             }
             Ok(volume)
         });

@@ -612,7 +612,7 @@ mod tests {
         // More blocks than there are spare frames.
         session.write(0, &[1; 4 << 20], false).unwrap();
         let cache = host.cache();
-        cache.change(None, 1).unwrap().unwrap();
+        cache.change(Vec::new(), 1).unwrap().unwrap();
         let begin = Instant::now();
         let waits = || cache.gauges().dirty > 0 || cache.peek(0, |core| core.engine.has_surplus()).unwrap();
         assert!(waits(), "nothing is left to be written");

@@ -35,44 +35,58 @@ impl Cache {
         }
     }
 
-    /// Changes the memory, of which frames and encoded blocks have parts, and as `change` the policy.
+    /// Changes the memory, of which frames and encoded blocks have parts, and if one is given the policy.
     pub(crate) fn change_memory(
         &self,
         policy: Option<&Spec>,
         memory: u64,
         blocks_per_shard: u32,
     ) -> Result<Result<(), ConfigError>, Poisoned> {
-        if let (Some(policy), Some(_)) = (policy, &self.contents) {
-            // Before encoded blocks give up memory for nothing.
-            let mut work = Work::default();
-            let setup = self.with(0, &mut work, |core, _| core.engine.setup(policy))?;
-            let checked = match setup.and_then(|setup| Successor::new(policy, &setup)) {
-                Ok(next) => {
-                    self.with(0, &mut work, |core, _| core.engine.check_change(core.engine.capacity(), Some(&next)))?
-                }
-                Err(error) => Err(error),
-            };
-            self.dispatch(&mut work, None);
-            if checked.is_err() {
-                return Ok(checked);
-            }
-        }
+        let next = match policy.map_or_else(|| Ok(Ok(Vec::new())), |policy| self.successors(policy))? {
+            Ok(next) => next,
+            Err(error) => return Ok(Err(error)),
+        };
         match &self.contents {
-            Some(contents) => contents.resize(memory, self.shards(), |frames| self.change(policy, frames)),
-            None => self.change(policy, blocks_per_shard),
+            Some(contents) => contents.resize(memory, self.shards(), |frames| self.change(next, frames)),
+            None => self.change(next, blocks_per_shard),
         }
     }
 
-    /// Changes capacity and, if one is given, policy of every shard, or of none: the shards have the same
+    /// The policy `policy` for each shard. An error if it cannot be theirs, before encoded blocks have given up memory for it.
+    fn successors(&self, policy: &Spec) -> Result<Result<Vec<Successor>, ConfigError>, Poisoned> {
+        let mut work = Work::default();
+        let next = (0..self.shards()).map(|shard| self.successor(shard, policy, &mut work));
+        let next = next.collect::<Result<Vec<_>, Poisoned>>();
+        self.dispatch(&mut work, None);
+        Ok(next?.into_iter().collect())
+    }
+
+    fn successor(
+        &self,
+        shard: u32,
+        policy: &Spec,
+        work: &mut Work,
+    ) -> Result<Result<Successor, ConfigError>, Poisoned> {
+        let setup = self.with(shard, work, |core, _| core.engine.setup(policy))?;
+        // Created without the engine's lock, because allocating its arrays takes time.
+        let next = match setup.and_then(|setup| Successor::new(policy, &setup)) {
+            Ok(next) => next,
+            Err(error) => return Ok(Err(error)),
+        };
+        let check = self.with(shard, work, |core, _| core.engine.check_change(core.engine.capacity(), Some(&next)))?;
+        Ok(check.map(|()| next))
+    }
+
+    /// Changes capacity and, if `next` has one for each, policy of every shard, or of none: the shards have the same
     /// configuration, so the first one rejects for all. Returns when nothing can be done at once; the timer continues
     /// what has to wait for writes.
     pub(crate) fn change(
         &self,
-        policy: Option<&Spec>,
+        next: Vec<Successor>,
         blocks_per_shard: u32,
     ) -> Result<Result<(), ConfigError>, Poisoned> {
         let mut work = Work::default();
-        let begun = self.begin_change(policy, blocks_per_shard, &mut work);
+        let begun = self.begin_change(next, blocks_per_shard, &mut work);
         for shard in 0..self.shards() {
             // A hit in between waits for one step at most.
             while self.step(shard, &mut work) {
@@ -86,21 +100,10 @@ impl Cache {
 
     fn begin_change(
         &self,
-        policy: Option<&Spec>,
+        next: Vec<Successor>,
         blocks_per_shard: u32,
         work: &mut Work,
     ) -> Result<Result<(), ConfigError>, Poisoned> {
-        // Policies are created without the engines' locks, because allocating their arrays takes time.
-        let mut next = Vec::new();
-        if let Some(policy) = policy {
-            for shard in 0..self.shards() {
-                let setup = self.with(shard, work, |core, _| core.engine.setup(policy))?;
-                match setup.and_then(|setup| Successor::new(policy, &setup)) {
-                    Ok(successor) => next.push(successor),
-                    Err(error) => return Ok(Err(error)),
-                }
-            }
-        }
         let mut next = next.into_iter();
         for shard in 0..self.shards() {
             let next = next.next();

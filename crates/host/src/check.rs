@@ -16,7 +16,7 @@ use crate::admin::{check_writers, machine_memory};
 use crate::disk::same_file;
 use crate::error::{DiskError, LevelError, StartError};
 use crate::settings::{BLOCK, DiskSettings, LevelSettings, Settings};
-use crate::tenants::agree_on_bounds;
+use crate::tenants::agree_in_tenants;
 use crate::warm::Warm;
 
 /// How long targets that do not respond are waited for, all together. NBD servers have 10 s.
@@ -31,7 +31,7 @@ pub fn problems(settings: &Settings) -> Vec<StartError> {
         problems.push(StartError::Memory { asked: settings.memory >> 20, there: there >> 20 });
     }
     let mut disks = settings.disks.clone();
-    problems.extend(agree_on_bounds(&mut disks).err().map(StartError::from));
+    problems.extend(agree_in_tenants(&mut disks).err().map(StartError::from));
     problems.extend(check_writers(&disks).err().map(StartError::from));
     problems.extend(check_policies(settings));
     let of_disks = check_all(&disks);

@@ -172,7 +172,7 @@ impl Host for Coder<'_> {
 
     fn adapt_frames(&mut self) -> bool {
         let _moving = self.contents.moving.lock();
-        match self.cache.change(None, self.contents.frames(self.cache.shards())) {
+        match self.cache.change(Vec::new(), self.contents.frames(self.cache.shards())) {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 tracing::error!(%error, "cannot change the memory of the frames");

@@ -27,7 +27,7 @@ use crate::session::Session;
 use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings, TARGETS_MAX, completers};
 use crate::statistics::{DiskStatistics, HostStatistics};
 use crate::sync::lock;
-use crate::tenants::{TenantStatistics, agree_on_bounds};
+use crate::tenants::{TenantStatistics, agree_in_tenants};
 use crate::warm::Warm;
 use crate::work::Work;
 
@@ -98,7 +98,7 @@ impl Host {
         let limit = settings.shards() * (DISKS_MAX * TARGETS_MAX + LEVELS_MAX) * settings.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
         let mut disks = std::mem::take(&mut settings.disks);
-        agree_on_bounds(&mut disks)?;
+        agree_in_tenants(&mut disks)?;
         check_writers(&disks)?;
         let contents = settings
             .content

@@ -64,7 +64,7 @@ pub use settings::{
     TARGETS_MAX, WarmSettings,
 };
 pub use statistics::{DiskStatistics, HostStatistics, TargetStatistics};
-pub use tenants::{TenantStatistics, agree_on_bounds};
+pub use tenants::{TenantStatistics, agree_in_tenants};
 
 /// The interface for front ends: requests that do not wait, and replies to waiters.
 pub mod front {

@@ -46,7 +46,7 @@ pub struct TenantStatistics {
 }
 
 /// Gives all disks of each tenant the floor, the ceiling and the policy of those that have one. An error if two of them differ.
-pub fn agree_on_bounds<'a>(disks: impl IntoIterator<Item = &'a mut DiskSettings>) -> Result<(), DiskError> {
+pub fn agree_in_tenants<'a>(disks: impl IntoIterator<Item = &'a mut DiskSettings>) -> Result<(), DiskError> {
     let mut tenants: BTreeMap<String, Vec<&mut DiskSettings>> = BTreeMap::new();
     for disk in disks {
         tenants.entry(disk.tenant().to_owned()).or_default().push(disk);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nigh_backend::Target;
-use nigh_host::{DiskError, DiskSettings, agree_on_bounds};
+use nigh_host::{DiskError, DiskSettings, agree_in_tenants};
 use nigh_policy::Spec;
 use nigh_tls::TlsSettings;
 
@@ -104,7 +104,7 @@ impl Settings {
     /// differ.
     pub fn agreed(&self) -> Result<Settings, DiskError> {
         let mut settings = self.clone();
-        agree_on_bounds(settings.exports.iter_mut().map(|export| &mut export.disk))?;
+        agree_in_tenants(settings.exports.iter_mut().map(|export| &mut export.disk))?;
         Ok(settings)
     }
 }

@@ -141,7 +141,7 @@ fn told_9_a_policy_that_tenants_cannot_have_is_not_set() {
     let server = folder.serve(&["disk=memory:1M", "--allocate", "lru-sp", "--control", &control]);
     let said = refusal(&ctl(&folder, &["set", "policy", "ulc"]));
     assert!(said.contains("does not go with tenants"), "{said}");
-    // What is refused changes nothing, not even its other half.
+    // A change that is refused in part is refused as a whole.
     let said = refusal(&ctl(&folder, &["set", "export", "disk", "floor=100K,policy=ulc"]));
     assert!(said.contains("does not go with tenants"), "{said}");
     assert_eq!(folder.status()["tenants"][0]["floor"], 0);

@@ -1,7 +1,7 @@
 //! The policies of tenants, without their hints: that of the cache, or their own. Level 0 has it until a hint gives it another.
 
 use super::LruSp;
-use crate::config::Allocation;
+use crate::config::{Allocation, ghosts_of};
 use crate::directive::{Order, Refusal};
 use crate::local::Local;
 
@@ -11,26 +11,18 @@ impl LruSp {
         match policy {
             Order::Mru | Order::Policy(_) if self.config.allocation == Allocation::Global => Err(Refusal::OneList),
             Order::Policy(spec) if spec.is_unified() => Err(Refusal::Unified { policy: spec.clone() }),
-            Order::Policy(spec) if nigh_policy::ghosts(spec, self.capacity_most).is_ok_and(|most| most == u32::MAX) => {
-                Err(Refusal::Unlimited { policy: spec.clone() })
-            }
             Order::Policy(spec) => {
-                Ok(Local::new(spec, self.block_bytes, self.capacity_most, slots.max(self.slots_expected))
-                    .map_err(Refusal::Policy)?
-                    .slots_most())
+                let cache = self.largest.with(0, slots);
+                ghosts_of(spec, cache.capacity)?;
+                Ok(Local::new(spec, self.block_bytes, cache)?.slots_most())
             }
             Order::Lru | Order::Mru => Ok(u32::MAX),
         }
     }
 
-    /// The policy of tenants without one of their own.
-    pub(crate) fn policy_of_cache(&self) -> &Order {
-        &self.policy
-    }
-
-    /// The policy of `owner`.
+    /// The policy of `owner`, or of an owner that is not known yet.
     pub(crate) fn policy_of(&self, owner: u16) -> &Order {
-        self.shares[owner as usize].policy.as_ref().unwrap_or(&self.policy)
+        self.shares.get(owner as usize).and_then(|share| share.policy.as_ref()).unwrap_or(&self.policy)
     }
 
     /// Level 0 of `owner` gets the policy of `owner`: now, or by steps if its blocks are on their way to another one.
@@ -52,6 +44,7 @@ impl LruSp {
             return true;
         };
         let (ground, wanted) = (levels.ground(), self.policy_of(owner).clone());
+        let largest = self.largest;
         let pools = &mut self.managed().pools;
         if *pools.order(ground) == wanted {
             return true;
@@ -60,7 +53,7 @@ impl LruSp {
             return false;
         }
         // Parameters that are numbers of blocks were possible when the policy was set, and are in a cache as large as it was then.
-        let given = pools.set_order(ground, wanted);
+        let given = pools.set_order(ground, wanted, largest);
         debug_assert!(given.is_ok(), "{given:?}");
         true
     }

@@ -11,11 +11,10 @@ use crate::tenant::{Adoption, Share};
 
 impl LruSp {
     pub(crate) fn managed(&mut self) -> &mut Managed {
-        let (room, budget, block_bytes, slots_expected) =
-            (self.room, self.budget(), self.block_bytes, self.slots_expected);
+        let (room, budget, block_bytes) = (self.room, self.budget(), self.block_bytes);
         self.managed.get_or_insert_with(|| {
             Box::new(Managed {
-                pools: Pools::new(room.slots, slots_expected, block_bytes, budget),
+                pools: Pools::new(room.slots, block_bytes, budget),
                 placeholders: Placeholders::new(room.slots, room.ghosts.min(room.capacity)),
                 places: vec![[0; 2]; room.slots as usize],
                 last: vec![0; room.slots as usize],

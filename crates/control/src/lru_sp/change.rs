@@ -83,10 +83,7 @@ impl LruSp {
 
     /// The cache grows to `slots` slots: policies that are created from now on can number as many.
     pub fn expect_slots(&mut self, slots: u32) {
-        self.slots_expected = self.slots_expected.max(slots);
-        if let Some(managed) = &mut self.managed {
-            managed.pools.slots_most = self.slots_expected;
-        }
+        self.largest = self.largest.with(0, slots);
     }
 
     /// From now on the host has `room`, and until the next [`resize`](nigh_policy::Policy::resize) at least as many ghosts as before: for a change
@@ -102,8 +99,7 @@ impl LruSp {
             self.links.grow(room.slots, lists);
         }
         self.room = room;
-        self.capacity_most = self.capacity_most.max(room.capacity);
-        self.slots_expected = self.slots_expected.max(room.slots);
+        self.largest = self.largest.with(room.capacity, room.slots);
         let budget = self.budget();
         if let Some(managed) = &mut self.managed {
             managed.places.resize(room.slots as usize, [0; 2]);

@@ -437,7 +437,10 @@ fn a_policy_that_tenants_cannot_have_is_rejected() {
     with(Allocation::LruSp, "lirs").expect("possible");
     with(Allocation::Global, "lru").expect("possible");
     assert!(matches!(with(Allocation::Global, "lirs"), Err(ConfigError::Tenants(Refusal::OneList))));
-    assert!(matches!(with(Allocation::LruSp, "lirs:ghosts=unlimited"), Err(ConfigError::Unlimited { .. })));
+    assert!(matches!(
+        with(Allocation::LruSp, "lirs:ghosts=unlimited"),
+        Err(ConfigError::Tenants(Refusal::Unlimited { .. }))
+    ));
     let of_levels = with(Allocation::LruSp, "ulc").unwrap_err();
     assert!(matches!(of_levels, ConfigError::Tenants(Refusal::Unified { .. })), "{of_levels}");
 }

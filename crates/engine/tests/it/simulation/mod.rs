@@ -149,7 +149,7 @@ pub(crate) struct World {
     stuck: Vec<InFlight>,
     hangs_from: u64,
     fault_rate: f64,
-    /// Where there are tenants.
+    /// Present if there are tenants.
     talk: Option<Talk>,
     done: Done,
 }
