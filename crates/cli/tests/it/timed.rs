@@ -399,6 +399,24 @@ fn real_files_lie_where_the_system_says() {
 }
 
 #[test]
+fn machines_with_their_own_disks_share_no_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..100).map(|at| format!("{},4096\n", at * 4096)).collect();
+    let trace = write(folder.path(), "trace.csv", &format!("offset,length\n{rows}"));
+    let run = |more: &[&str]| {
+        let two = ["sim", &trace, &trace, "--device", "ssd-sata", "--size", "1000b", "--policy", "lru", "--json"];
+        let found: Value = serde_json::from_str(&printed(&[&two[..], more].concat())).unwrap();
+        (
+            found["trace"]["distinct_blocks"].clone(),
+            found["devices"].as_array().unwrap().len(),
+            found["results"][0]["misses"].clone(),
+        )
+    };
+    assert_eq!(run(&[]), (100.into(), 1, 100.into()));
+    assert_eq!(run(&["--own-disks"]), (200.into(), 2, 200.into()));
+}
+
+#[test]
 fn what_programs_say_is_heard() {
     let folder = tempfile::tempdir().unwrap();
     let control = |name: &str, text: &str| write(folder.path(), name, text);
