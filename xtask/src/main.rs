@@ -90,9 +90,9 @@ enum Command {
     },
     /// The engine against a model of every byte: random requests, faults, delays and crashes on a virtual clock
     Vopr {
-        /// The first seed; a failure prints the one that replays it
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
+        /// The first seed, by default another one each second; a failure prints the one that replays it
+        #[arg(long)]
+        seed: Option<u64>,
         /// How many seeds
         #[arg(long, default_value_t = 1)]
         seeds: u64,

@@ -181,7 +181,7 @@ pub(crate) const STEPS: &[Step] = &[
         command: "cargo xtask vopr --seeds 100000",
         tier: Tier::Release,
         inputs: ALWAYS,
-        work: |_| suite::vopr(0, 100_000),
+        work: |_| suite::vopr(None, 100_000),
     },
     Step {
         name: "killed levels",

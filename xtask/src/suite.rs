@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, ensure};
 
@@ -161,7 +162,8 @@ pub(crate) fn soak(hours: f64, seed: u64) -> anyhow::Result<()> {
     bench(&["soak".into(), format!("--hours={hours}"), format!("--seed={seed}")])
 }
 
-pub(crate) fn vopr(seed: u64, seeds: u64) -> anyhow::Result<()> {
+pub(crate) fn vopr(seed: Option<u64>, seeds: u64) -> anyhow::Result<()> {
+    let seed = seed.map_or_else(|| UNIX_EPOCH.elapsed().map(|since| since.as_secs()), Ok)?;
     let mut simulate =
         cargo(&["run", "--release", "--locked", "--quiet", "-p", "nigh-engine", "--example", "vopr", "--"]);
     check(simulate.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]))

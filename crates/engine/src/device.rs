@@ -193,6 +193,7 @@ impl Engine {
                         if self.requests.active(request).request.op != Op::Trim && !self.ports.state_mut(port).replays {
                             self.volumes.state_mut(volume).target(port).unflushed.zero();
                         }
+                        self.volumes.state_mut(volume).target(port).unflushed.forget(&blocks);
                         self.drop_blocks(volume, blocks);
                     }
                     Err(fault) => self.requests.active(request).fault = Some(fault),
@@ -448,7 +449,7 @@ impl Engine {
                 let damaged: Vec<_> = damages.at.iter().map(|&at| (store.blocks[at].0, store.frames[at])).collect();
                 for (key, frame) in damaged {
                     if self.memory.current(&self.slots, key) == Some(frame) && !self.memory.frames.has(frame, DIRTY) {
-                        self.drop_damaged(key);
+                        self.drop_block(key);
                     }
                     if self.memory.current(&self.slots, key).is_none() {
                         self.checks.report(&mut self.volumes, key, false);

@@ -70,7 +70,8 @@ impl Memory {
 
     /// The frame of `key` leaves memory.
     pub(crate) fn note_unflushed(&mut self, volumes: &mut Volumes, key: Key, frame: u32) {
-        if self.frames.has(frame, UNFLUSHED) {
+        // A dirty block may have been written before it was changed, from another frame.
+        if self.frames.has(frame, DIRTY | UNFLUSHED) {
             volumes.state_mut(key.volume()).unflushed(key.index()).leave(key.index());
         }
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use nigh_policy::{Access, Kind, Slot, Stream, Tenant};
 
 use crate::engine::{Engine, Place};
-use crate::frames::{DIRTY, LOADING, PREFETCHED, TRANSIT, UNFLUSHED};
+use crate::frames::{DIRTY, LOADING, PREFETCHED, TRANSIT};
 use crate::request::Volume;
 use crate::slots::{Key, NONE};
 
@@ -236,9 +236,7 @@ impl Engine {
             },
         };
         self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
-        if self.memory.frames.has(frame, DIRTY | UNFLUSHED) {
-            self.volumes.state_mut(key.volume()).unflushed(key.index()).forget(key.index());
-        }
+        self.memory.note_unflushed(&mut self.volumes, key, frame);
         match self.memory.loads.get(&frame) {
             // The frame becomes free when the device has finished with it.
             Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),

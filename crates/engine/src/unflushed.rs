@@ -1,6 +1,7 @@
 //! What a device has but may lose: the changes since its last good flush.
 
 use std::mem;
+use std::ops::Range;
 
 use hashbrown::HashSet;
 
@@ -74,10 +75,14 @@ impl Unflushed {
         self.since.leave(block);
     }
 
-    /// The contents of `block` are no longer needed.
-    pub(crate) fn forget(&mut self, block: u64) {
-        self.before.blocks.remove(&block);
-        self.since.blocks.remove(&block);
+    /// The contents of `blocks` are no longer needed.
+    pub(crate) fn forget(&mut self, blocks: &Range<u64>) {
+        for set in [&mut self.before.blocks, &mut self.since.blocks] {
+            match blocks.end - blocks.start < set.len() as u64 {
+                true => blocks.clone().for_each(|block| _ = set.remove(&block)),
+                false => set.retain(|block| !blocks.contains(block)),
+            }
+        }
     }
 
     /// A flush is passed to the device.

@@ -69,7 +69,7 @@ impl Engine {
         let frame = self.memory.current(&self.slots, key).filter(|&frame| !self.memory.frames.has(frame, LOADING));
         let Some(frame) = frame.filter(|&frame| self.is_damaged(frame)) else { return Ok(()) };
         if !self.memory.frames.has(frame, DIRTY) {
-            self.drop_damaged(key);
+            self.drop_block(key);
             self.checks.report(&mut self.volumes, key, false);
             return Ok(());
         }
@@ -84,22 +84,13 @@ impl Engine {
         !Shared::of(&self.memory.arena, &[frame], 0, self.config.block_bytes as usize).damaged().is_empty()
     }
 
-    /// Drops the contents of `key`, which is neither dirty nor waited for.
-    pub(crate) fn drop_damaged(&mut self, key: Key) {
-        let frame = self.memory.current(&self.slots, key).expect("a block in memory");
-        self.memory.note_unflushed(&mut self.volumes, key, frame);
-        self.drop_block(key);
-    }
-
     /// The newest contents of `key`, which is dirty and not being written, are damaged.
     pub(crate) fn lose(&mut self, key: Key, now: u64) {
         let (volume, block) = (key.volume(), key.index());
         let (first, waiters) = self.volumes.state_mut(volume).dirty.lose(block);
         self.cleaner.dirty -= 1;
         self.volumes.note_unwanted(volume);
-        let frame = self.memory.current(&self.slots, key).expect("a dirty block is in memory");
-        self.memory.frames.clear(frame, DIRTY);
-        self.drop_damaged(key);
+        self.drop_block(key);
         let state = self.volumes.state_mut(volume);
         state.damaged.insert(block);
         state.unlockable = true;

@@ -118,6 +118,27 @@ fn flush_7_a_volume_that_is_being_forgotten_writes_nothing_again() {
     host.engine.check();
 }
 
+/// A block was written, and its newer contents are given up while a flush waits for the older ones.
+#[test]
+fn flush_7_a_block_that_closing_drops_is_missed_by_a_flush() {
+    let mut host = Host::new(config(8, "lru"), &[(64 * BLOCK, WriteMode::Back)]);
+    host.write(0, 0, BLOCK, 1);
+    let request = host.request(0, Op::Flush, 0, 0);
+    assert!(host.submit(request, 0).is_none());
+    for operation in host.operations() {
+        host.perform(operation);
+    }
+    let flush = host.operations().pop().expect("the device is flushed");
+    assert!(matches!(flush.action, Action::Flush));
+    host.write(0, 0, BLOCK, 2);
+    host.engine.close(host.now, VOLUME, true, 1).unwrap();
+    assert_eq!(host.engine.gauges().dirty, 0);
+    host.fail(flush);
+    assert_eq!(host.engine.lost(VOLUME), Some(EIO));
+    let reply = host.reply();
+    assert!(matches!(reply, Some(Outcome::Failed(EIO))), "{reply:?}");
+}
+
 #[test]
 fn flush_7_a_part_of_a_volume_that_another_engine_lost() {
     let mut host = host(8);
