@@ -190,10 +190,11 @@ impl Engine {
                     Ok(()) if void => {}
                     Ok(()) => {
                         self.volumes.replace_lost(volume, blocks.clone());
+                        let unflushed = &mut self.volumes.state_mut(volume).target(port).unflushed;
+                        unflushed.forget(&blocks);
                         if self.requests.active(request).request.op != Op::Trim && !self.ports.state_mut(port).replays {
-                            self.volumes.state_mut(volume).target(port).unflushed.zero();
+                            unflushed.zero();
                         }
-                        self.volumes.state_mut(volume).target(port).unflushed.forget(&blocks);
                         self.drop_blocks(volume, blocks);
                     }
                     Err(fault) => self.requests.active(request).fault = Some(fault),

@@ -221,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// Drops the contents of the block `key`, which is neither dirty nor being written or waited for.
+    /// Drops the contents of the block `key`, which need not be written any more, and is neither being written nor waited for.
     pub(crate) fn drop_block(&mut self, key: Key) {
         let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
             Some(slot) => self.forget(slot),
