@@ -216,7 +216,10 @@ pub(crate) fn executes(here: &Here, path: &CStr, has_library: bool) {
     }
     let path = path.to_bytes();
     let whole = folder.get_mut(length..length + path.len()).map(|rest| rest.copy_from_slice(path));
-    let about = Record { kind: Kind::Exec as u8, result: has_library.into(), ..Record::default() };
+    // SAFETY: a plain call.
+    let process = unsafe { libc::syscall(libc::SYS_getpid) } as u32;
+    let kind = Kind::Exec as u8;
+    let about = Record { kind, time_ns: now_ns(), tid: process, result: has_library.into(), ..Record::default() };
     match whole.and_then(|()| folder.get(..length + path.len())) {
         Some(path) => drop(announce(here, about, path)),
         None => here.writer.lose(),

@@ -20,23 +20,30 @@ extern "C" fn start() {
     if keep_folder().is_none() {
         return;
     }
+    // The recorder misses its file.
     let Some(writer) = create() else { return };
     board::begin(variable(BOARD_VARIABLE));
     advice::forked();
     thread::prepare();
     thread::begin(Some(writer));
     if thread::watch_for_fork(forked).is_none() || !hooks::install() {
+        thread::writer().inspect(Writer::miss);
         thread::begin(None);
     }
 }
 
 /// The child of `fork` is a process of its own. It has one thread.
 fn forked() {
+    let parent = thread::writer();
     thread::begin(None);
     files::forget_all();
     frames::forget_all();
     advice::forked();
-    thread::begin(create());
+    let own = create();
+    if own.is_none() {
+        parent.inspect(Writer::miss);
+    }
+    thread::begin(own);
 }
 
 /// The recorder's folder with a zero behind it. It is written once, while the process has one thread.

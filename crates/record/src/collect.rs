@@ -1,7 +1,6 @@
 //! Reads the rings of all processes, and turns records into calls of a recording.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use nigh_trace::{Op, Request};
 
 use crate::faults::{Fault, Faults, Mapped, Seen};
 use crate::files::{Files, Inode};
-use crate::program::{Program, Unrecordable, base_name};
+use crate::program::{Program, Unrecordable, base_name, is_program};
 use crate::{Writer, build_id, now_ns};
 
 /// How many return addresses identify the code of `ra0`, `pc5`, `pc8` and `pc16`.
@@ -27,6 +26,9 @@ const PATH_MOST: u32 = 4 * PATH_BYTES as u32;
 
 /// The most programs that are listed as not recorded.
 const MISSED_MOST: usize = 100;
+
+/// Why a program that loads the library is not recorded.
+const UNREACHED: &str = "it could not use nigh's folder: no room there, a limit on its files, or another user";
 
 /// Bytes that a page fault makes accessible, at least.
 const PAGE_BYTES: u32 = 4096;
@@ -51,13 +53,16 @@ pub struct Summary {
     /// Calls and page faults that were not recorded, because a program made them faster than they were read, or because there was no
     /// memory for them.
     pub lost: u64,
+    /// Programs that were not recorded, up to 100.
+    pub missed: u64,
 }
 
 /// Collects the calls of all processes whose shared files appear in a folder.
 pub struct Collector {
     folder: PathBuf,
     processes: Vec<Process>,
-    known: HashSet<OsString>,
+    /// The process of each shared file, and when it was created.
+    known: BTreeSet<(u32, u64)>,
     files: Files,
     contexts: HashMap<Stack, (u32, u64)>,
     /// When the recording began.
@@ -67,6 +72,8 @@ pub struct Collector {
     modules: Modules,
     /// Programs that were not recorded, and why.
     missed: BTreeMap<String, &'static str>,
+    /// Programs that were executed, and have no shared file yet.
+    expected: Vec<Expected>,
     faults: Option<Faults>,
     /// What happened to names of files and was not taken in yet.
     named: Vec<Named>,
@@ -93,6 +100,13 @@ struct Named {
     inode: Inode,
     path: String,
     event: Event,
+}
+
+/// A program that was executed with the library.
+struct Expected {
+    process: u32,
+    time_ns: u64,
+    path: String,
 }
 
 enum Event {
@@ -122,6 +136,8 @@ struct Process {
     contexts: HashMap<Frames, (u32, u64), foldhash::fast::RandomState>,
     /// Calls whose file is not known yet.
     early: Vec<Record>,
+    /// The time of its latest record.
+    latest_ns: u64,
     /// When it was seen that it has ended.
     ended_ns: Option<u64>,
     lost: u64,
@@ -150,10 +166,11 @@ impl Collector {
             folder,
             modules: Modules::new(),
             missed: BTreeMap::new(),
+            expected: Vec::new(),
             faults: None,
             named: Vec::new(),
             processes: Vec::new(),
-            known: HashSet::new(),
+            known: BTreeSet::new(),
             files: Files::new(private),
             contexts: HashMap::new(),
             begin_ns,
@@ -184,10 +201,13 @@ impl Collector {
     }
 
     fn round(&mut self, before_ns: u64, writer: &mut Writer) {
+        // Seen before the files of new processes are: a process that has ended creates none.
+        let ended: Vec<bool> = self.expected.iter().map(|expected| has_ended(expected.process)).collect();
         self.discover(writer);
         for at in 0..self.processes.len() {
             self.read(at, writer);
         }
+        self.miss(&ended, before_ns == u64::MAX);
         self.take_names(before_ns, writer);
         for at in 0..self.processes.len() {
             self.take_early(at, before_ns, writer);
@@ -207,21 +227,30 @@ impl Collector {
     pub fn summary(&self) -> Summary {
         let running = self.processes.iter().map(|process| process.reader.lost() + process.lost);
         let faults = self.faults.as_ref().map_or(0, Faults::lost);
-        Summary { lost: self.summary.lost + running.sum::<u64>() + faults, files: self.files.count(), ..self.summary }
+        Summary {
+            lost: self.summary.lost + running.sum::<u64>() + faults,
+            missed: self.missed.len() as u64,
+            files: self.files.count(),
+            ..self.summary
+        }
     }
 
     /// Finds the shared files of new processes.
     fn discover(&mut self, writer: &mut Writer) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if self.known.contains(&name) {
+            let parts = name.to_str().and_then(|name| name.split_once('-'));
+            let Some(begun) = parts.and_then(|(process, ns)| Some((process.parse().ok()?, ns.parse().ok()?))) else {
+                continue;
+            };
+            if self.known.contains(&begun) {
                 continue;
             }
             let path = entry.path();
             let opened = File::options().read(true).write(true).open(&path).ok();
             // It appears before it is complete.
             let Some(reader) = opened.and_then(|file| Reader::open(&file).ok().flatten()) else { continue };
-            self.known.insert(name);
+            self.known.insert(begun);
             self.summary.processes += 1;
             let name = base_name(&reader.program());
             let program = writer.program(&name);
@@ -236,6 +265,7 @@ impl Collector {
                 modules: HashMap::new(),
                 contexts: HashMap::default(),
                 early: Vec::new(),
+                latest_ns: 0,
                 ended_ns: None,
                 lost: 0,
             });
@@ -255,6 +285,8 @@ impl Collector {
             self.processes[at].reader.read(ring, &mut records);
             // Whatever a process writes, nothing waits for ever.
             records.iter_mut().for_each(|record| record.time_ns = record.time_ns.min(now));
+            let process = &mut self.processes[at];
+            process.latest_ns = records.iter().map(|record| record.time_ns).fold(process.latest_ns, u64::max);
             let mut rest = records.iter();
             while let Some(record) = rest.next() {
                 let kind = Kind::of(record.kind);
@@ -277,7 +309,8 @@ impl Collector {
                         let inode = (record.offset, record.result as u64);
                         self.named.push(Named { time_ns: record.time_ns, inode, path, event });
                     }
-                    None => self.executes(path, record.result != 0),
+                    None => self
+                        .executes(Expected { process: record.tid, time_ns: record.time_ns, path }, record.result != 0),
                 }
             }
             records.clear();
@@ -389,20 +422,45 @@ impl Collector {
         true
     }
 
-    /// A process executes the program at `path`, with the recorder's folder in its environment or without.
-    fn executes(&mut self, path: String, has_library: bool) {
-        if self.missed.len() >= MISSED_MOST || self.missed.contains_key(&path) {
+    /// A process executes a program, with the recorder's folder in its environment or without.
+    fn executes(&mut self, expected: Expected, has_library: bool) {
+        let path = &expected.path;
+        if self.missed.len() >= MISSED_MOST || self.missed.contains_key(path) {
             return;
         }
         // A program that cannot be executed, such as each of those that are tried along the PATH, is none.
-        let why = match Program::find(&path) {
-            Ok(_) if has_library => return,
+        let why = match Program::find(path) {
+            _ if !is_program(Path::new(path)) => return,
+            Ok(_) if has_library => return self.expected.push(expected),
             Ok(_) => "started with another environment",
             Err(Unrecordable::Static { .. }) => "statically linked",
             Err(Unrecordable::SetUser { .. }) => "setuid or setgid",
             Err(_) => return,
         };
-        self.missed.insert(path, why);
+        self.missed.insert(expected.path, why);
+    }
+
+    /// Notes which programs have no shared file: of those that were expected, the ones whose process has ended; all in the last round.
+    fn miss(&mut self, ended: &[bool], is_last: bool) {
+        let mut ended = ended.iter();
+        for expected in std::mem::take(&mut self.expected) {
+            let Expected { process, time_ns, ref path } = expected;
+            let has_ended = ended.next().is_some_and(|&ended| ended);
+            let has_begun = self.known.range((process, time_ns)..=(process, u64::MAX)).next().is_some();
+            // It goes on as it was: the new program could not be executed.
+            let goes_on = |known: &Process| known.pid == process && known.latest_ns > time_ns;
+            if has_begun || self.processes.iter().any(goes_on) {
+                continue;
+            }
+            if has_ended || is_last {
+                self.missed.insert(path.clone(), UNREACHED);
+            } else {
+                self.expected.push(expected);
+            }
+        }
+        for process in self.processes.iter().filter(|process| process.reader.has_unrecorded()) {
+            self.missed.insert(format!("{} or children of it", process.name), UNREACHED);
+        }
     }
 
     /// Programs that were executed and not recorded, and why.

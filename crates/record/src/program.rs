@@ -54,10 +54,7 @@ impl Program {
             PathBuf::from(name)
         } else {
             let folders = std::env::var_os("PATH").unwrap_or_default();
-            let is_program = |path: &PathBuf| {
-                path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-            };
-            let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(is_program);
+            let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| is_program(path));
             found.ok_or_else(|| Unrecordable::NotFound { name: name.to_owned() })?
         };
         let unreadable = |source| Unrecordable::Unreadable { path: path.clone(), source };
@@ -77,6 +74,11 @@ impl Program {
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
+}
+
+/// Whether there is a file that may be executed.
+pub(crate) fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 #[derive(Debug, PartialEq, Eq)]

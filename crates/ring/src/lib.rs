@@ -18,7 +18,7 @@ pub use writer::{Claim, Writer};
 pub const FOLDER_VARIABLE: &str = "NIGH_RECORD";
 
 /// The first bytes of a shared file, with the version of its layout.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec3");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec4");
 
 /// Return addresses in a record.
 pub const FRAMES: usize = 16;
@@ -58,8 +58,8 @@ pub enum Kind {
     /// The name of a file: `file` is its number, `offset` its device, `result` its inode, and its path is in the frames of
     /// this and the next records, `asked` bytes in all.
     File = 6,
-    /// The process executes another program. Its path is in the frames as that of a file is; `result` is 1 if its environment
-    /// names the recorder's folder, and 0 if it does not.
+    /// A process executes another program. Its path is in the frames as that of a file is; `tid` is the process, which need not
+    /// be the one that writes this (`vfork`); `result` is 1 if its environment names the recorder's folder, and 0 if it does not.
     Exec = 7,
     /// The file with this device and inode has another name: as in `File`, without a number.
     Rename = 8,
@@ -144,6 +144,8 @@ struct Shared {
     abandoned: AtomicU32,
     /// Calls that were not recorded: a ring was full, or all were taken.
     lost: AtomicU64,
+    /// Children of the process that have no shared file, and the process itself if the library cannot see its calls.
+    unrecorded: AtomicU64,
     program: Module,
     modules: [Module; MODULES],
     rings: [Ring; RINGS],

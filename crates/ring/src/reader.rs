@@ -69,6 +69,11 @@ impl Reader {
         self.shared().lost.load(Ordering::Relaxed)
     }
 
+    /// Whether the process, or a child of it, is not recorded.
+    pub fn has_unrecorded(&self) -> bool {
+        self.shared().unrecorded.load(Ordering::Relaxed) > 0
+    }
+
     /// How many of the rings were used, from the first.
     pub fn rings(&self) -> usize {
         (self.shared().rings_used.load(Ordering::Acquire) as usize).min(RINGS)

@@ -139,6 +139,11 @@ impl Writer {
         take(&|_| true).map(|ring| Claim(NonNull::from(ring)))
     }
 
+    /// Counts a process that is not recorded: a child, or this one.
+    pub fn miss(&self) {
+        self.shared().unrecorded.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a call that is not recorded.
     pub fn lose(&self) {
         self.shared().lost.fetch_add(1, Ordering::Relaxed);

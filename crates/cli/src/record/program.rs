@@ -179,8 +179,9 @@ pub(super) fn next(file: &Path) -> String {
 
 /// What was recorded.
 pub(super) fn said(summary: &Summary, seconds: f64) -> String {
-    let Summary { calls, processes, files, bytes_read, bytes_written, faults, lost, .. } = *summary;
+    let Summary { calls, processes, files, bytes_read, bytes_written, faults, lost, missed, .. } = *summary;
     let lost = match lost {
+        0 if missed > 0 => format!("{} not recorded", counted(missed, "program")),
         0 => "no calls lost".to_owned(),
         lost if faults > 0 => format!("{} lost", counted(lost, "event")),
         lost => format!("{} lost", counted(lost, "call")),

@@ -288,20 +288,37 @@ fn children_that_are_not_recorded_are_reported() {
     assert!(missed[1].ends_with("/static (statically linked)"), "{errors}");
 }
 
+/// Another user cannot load the library from the recorder's folder.
+#[test]
+fn a_program_as_another_user_is_named() {
+    let test = "a_program_as_another_user_is_named";
+    let folder = tempfile::tempdir().unwrap();
+    let script = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "cat", "/etc/passwd"];
+    if !Command::new(script[0]).args(&script[1..]).output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: {test}: it needs setpriv and the right to change the user");
+        return;
+    }
+    let output = record(folder.path(), "a.parquet", &script).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.contains("/cat (it could not use nigh's folder"), "{errors}");
+    assert!(!errors.contains("no calls lost"), "{errors}");
+}
+
 #[test]
 fn files_are_followed_through_renames() {
     let folder = tempfile::tempdir().unwrap();
     renames_are_followed(folder.path(), record(folder.path(), "a.parquet", &RENAMES));
 }
 
-/// The program fills the memory that it shares with the recorder, goes on, and loses calls.
+/// The memory that a shell shares with the recorder is full before it starts a program, which goes on and is named.
 #[test]
 fn full_memory_does_not_stop_the_program() {
     let test = "full_memory_does_not_stop_the_program";
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled(test, folder.path(), "threads", &[]) else { return };
     std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
-    let fills = "head -c 600M /dev/zero 2>/dev/null >/dev/shm/filler; sync";
+    // Each process that ends gives memory back, until this one has it, too.
+    let fills = "env -u LD_PRELOAD timeout 3 sh -c \"while :; do cat /dev/zero; sleep 0.01; done\" 2>/dev/null >/dev/shm/filler & sleep 0.7";
     let script = format!(
         "mount -t tmpfs -o size=520M none /dev/shm || exit 99; exec {} record -o a.parquet -- sh -c '{fills}; exec {} data'",
         env!("CARGO_BIN_EXE_nigh"),
@@ -316,7 +333,8 @@ fn full_memory_does_not_stop_the_program() {
     };
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"1 1\n"[..]), "{errors}");
-    assert!(errors.contains("recorded ") && !errors.contains("no calls lost"), "{errors}");
+    assert!(errors.contains("recorded ") && errors.contains("/threads (it could not use nigh's folder"), "{errors}");
+    assert!(!errors.contains("no calls lost"), "{errors}");
 }
 
 /// Pages of a mapping that a program touches are reads of their file, which has the same number when it is read.
