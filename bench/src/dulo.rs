@@ -145,7 +145,7 @@ fn simulate(workload: &Workload, policies: &[String], sizes: &str) -> anyhow::Re
     let mut command = nigh()?;
     command.arg("sim").args(&workload.programs).arg("--extents").arg(&workload.extents).args(["--size", sizes]);
     let (device, think) = if workload.name == "smm" { SMM } else { (DEVICE, THINK) };
-    command.args(["--device", device, "--readahead", "linux", "--scheduler", "deadline", "--think", think]);
+    command.args(["--device", device, "--readahead", "linux:into=policy", "--scheduler", "deadline", "--think", think]);
     for policy in policies {
         command.args(["--policy", policy]);
     }

@@ -29,6 +29,7 @@ mod page_cache;
 mod patterns;
 mod peers;
 mod program_record;
+mod readahead;
 mod record;
 mod replay;
 mod rival;
@@ -109,6 +110,8 @@ enum Bench {
     },
     /// Programs that thrash, with and without `nigh guard`: root, cgroup v1, and a swap file on a throttled loop device
     Guard(guard::GuardArgs),
+    /// Policies under rules of read-ahead: simulated time by that of the best policy, and by that under the first rule
+    Readahead(readahead::ReadAheadArgs),
     /// Processor time of the timed simulation, from 10^5 to 10^7 requests
     Timed {
         /// Policies
@@ -274,6 +277,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),
         Bench::Soak { hours, seed } => soak::run(std::time::Duration::try_from_secs_f64(hours * 3600.0)?, seed),
+        Bench::Readahead(args) => readahead::run_all(&args),
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload, seed } => dulo::run(study, &workload, seed),

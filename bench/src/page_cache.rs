@@ -283,7 +283,7 @@ fn simulate(trace: &Path, cached_bytes: u64, read_ahead_kib: u32, policies: &str
     sim.args(["--policy", policies, "--size", &format!("{}K", cached_bytes >> 10), "--json", "--think", "100us"]);
     sim.args(["--device", "ssd-nvme"]);
     if read_ahead_kib > 0 {
-        sim.args(["--readahead", &format!("linux:max={read_ahead_kib}K")]);
+        sim.args(["--readahead", &format!("linux:max={read_ahead_kib}K:into=policy")]);
     }
     let json: Value = serde_json::from_str(&measure::run(&mut sim)?.stdout)?;
     let results = json["results"].as_array().context("no results")?;

@@ -409,7 +409,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.host.prefetch_window =
         args.prefetch_window.or(file.prefetch_window).unwrap_or(HostSettings::PREFETCH_WINDOW);
     if let Some(text) = args.readahead.as_ref().or(file.readahead.as_ref()) {
-        settings.host.readahead = text.parse()?;
+        settings.host.readahead = nigh_prefetch::Spec::served(text)?;
     }
     if let Some(text) = args.scheduler.as_ref().or(file.scheduler.as_ref()) {
         settings.host.scheduler = text.parse()?;

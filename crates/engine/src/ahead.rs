@@ -48,7 +48,8 @@ impl Engine {
         let Span { file, bytes, end } = span;
         let block_bytes = u64::from(self.config.block_bytes);
         let end_block = end.div_ceil(block_bytes);
-        let reference = Reference { file, blocks: self.blocks(&bytes), missed: submitted.missed, end: end_block };
+        let room = self.policy.room_ahead().into();
+        let reference = Reference { file, blocks: self.blocks(&bytes), missed: submitted.missed, end: end_block, room };
         let first = read.offset / block_bytes;
         let cached = |block: &u64| self.memory.current(&self.slots, Key::new(read.volume, *block)).is_some();
         let before = |most: u64| (first.saturating_sub(most)..first).rev().take_while(cached).count() as u64;

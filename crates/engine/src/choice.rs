@@ -22,7 +22,7 @@ pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>
             Box::new(tenants)
         }
         None if config.policy.is_unified() => Box::new(Unified::new(config, setup)?),
-        None => Box::new(Single::new(&config.policy, setup)?),
+        None => Box::new(Single::new(&config.policy, setup, !config.into_policy)?),
     })
 }
 

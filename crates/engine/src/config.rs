@@ -45,6 +45,9 @@ pub struct Config {
     /// Blocks have the same slots in each run, for simulations. A client that chooses which blocks are referenced could
     /// then fill a bucket of the index.
     pub fixed_hash: bool,
+    /// Prefetched blocks enter the policy when they are fetched, as in published systems; else they wait beside it for their first use.
+    /// Tenants and unified policies have rules of their own.
+    pub into_policy: bool,
 }
 
 /// Limits that an engine never exceeds.
@@ -131,6 +134,7 @@ impl Config {
             },
             verify: 0,
             fixed_hash: false,
+            into_policy: false,
         }
     }
 

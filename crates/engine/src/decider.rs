@@ -1,7 +1,9 @@
 //! The decision which block leaves: by one policy, or by tenants and their hints.
 
 use nigh_control::{Index, LruSp};
-use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
+use nigh_policy::{
+    Access, Kind, Policy, Promises, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build,
+};
 
 use crate::error::ConfigError;
 use crate::unified::Unified;
@@ -24,6 +26,16 @@ pub(crate) trait Decider: Policy + Send {
     /// A replaced policy, to be dropped when there is time for it.
     fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
         None
+    }
+
+    /// How many prefetched blocks may wait for their first use; windows of read-ahead are as short as that needs.
+    fn room_ahead(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Whether it hears of the first use of a prefetched block, as of a reference.
+    fn hears_first_use(&self) -> bool {
+        self.tenants().is_some()
     }
 
     /// Allocation among tenants, if that decides.
@@ -73,24 +85,19 @@ impl Successor {
     pub(crate) fn slots_most(&self) -> u32 {
         self.policy.slots_most()
     }
-
-    fn resize(&mut self, room: Room) {
-        self.slots = self.slots.max(room.slots);
-        self.policy.resize(Room { slots: self.slots, ..room });
-    }
 }
 
 /// One policy, for all tenants.
 pub(crate) struct Single {
-    policies: Succession,
-    /// Of the present policy.
-    slots: u32,
+    policies: Promises,
 }
 
 impl Single {
-    pub(crate) fn new(spec: &Spec, setup: &Setup) -> Result<Single, SpecError> {
-        let policies = Succession::new(build(spec, setup)?, setup.slots);
-        Ok(Single { policies, slots: setup.slots })
+    /// The policy `spec`. Prefetched blocks wait beside it, or enter it at once.
+    pub(crate) fn new(spec: &Spec, setup: &Setup, waits: bool) -> Result<Single, SpecError> {
+        let Setup { capacity, slots, ghosts, .. } = *setup;
+        let policies = Succession::new(build(spec, setup)?, slots);
+        Ok(Single { policies: Promises::new(policies, Room { capacity, slots, ghosts }, waits) })
     }
 }
 
@@ -115,8 +122,8 @@ impl Policy for Single {
     }
 
     fn resize(&mut self, room: Room) {
-        self.slots = self.slots.max(room.slots);
-        self.policies.resize(Room { slots: self.slots, ..room });
+        // Possibly fewer slots than the policy was created for.
+        self.policies.resize(Room { slots: room.slots.max(self.policies.room().slots), ..room });
     }
 
     fn slots_most(&self) -> u32 {
@@ -142,23 +149,30 @@ impl Policy for Single {
 }
 
 impl Decider for Single {
-    fn succeed(&mut self, mut next: Successor, room: Room) {
-        next.resize(room);
-        self.slots = next.slots;
-        self.policies.succeed(next.policy, next.slots);
+    fn succeed(&mut self, next: Successor, room: Room) {
+        self.policies.succeed(next.policy, Room { slots: room.slots.max(next.slots), ..room });
     }
 
     fn is_pending(&self) -> bool {
-        self.policies.is_pending()
+        self.policies.policy().is_pending()
     }
 
     fn step(&mut self, most: u32, tick: u64, index: &dyn Index) -> bool {
         let (tenant, stream, kind) = (Tenant(0), Stream(0), Kind::Read);
-        self.policies.step(most, &mut |slot| Access { block: index.block(slot), tenant, stream, kind, tick })
+        let access = &mut |slot| Access { block: index.block(slot), tenant, stream, kind, tick };
+        self.policies.policy_mut().step(most, access)
+    }
+
+    fn room_ahead(&self) -> u32 {
+        if self.policies.waits() { self.policies.most() } else { u32::MAX }
+    }
+
+    fn hears_first_use(&self) -> bool {
+        self.policies.waits()
     }
 
     fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
-        self.policies.take_retired()
+        self.policies.policy_mut().take_retired()
     }
 }
 
@@ -256,7 +270,8 @@ mod tests {
         engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), 1 << 20)]).unwrap();
         let heard = Heard::default();
         let policies = Succession::new(Box::new(Recorder(Arc::clone(&heard))), 200);
-        engine.policy = Box::new(Single { policies, slots: 200 });
+        let room = Room { capacity: 100, slots: 200, ghosts: 0 };
+        engine.policy = Box::new(Single { policies: Promises::new(policies, room, true) });
         let ask = |op, block: u64, stream| Request {
             volume: Volume(0),
             tenant: Tenant(0),
@@ -277,7 +292,9 @@ mod tests {
         }
         let hit = engine.submit(0, ask(Op::Read, 1, 10)).unwrap().reply.expect("a hit");
         assert!(matches!(hit.outcome, Outcome::Data(_)));
-        let expected = [(Kind::Read, 7), (Kind::Prefetch, 8), (Kind::Write, 9), (Kind::Read, 10)];
+        engine.submit(0, ask(Op::Read, 2, 11)).unwrap();
+        // A block that was prefetched is heard of at its first use.
+        let expected = [(Kind::Read, 7), (Kind::Write, 9), (Kind::Read, 10), (Kind::Read, 11)];
         assert_eq!(*heard.lock().unwrap(), expected);
     }
 }

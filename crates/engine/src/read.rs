@@ -35,7 +35,7 @@ impl Engine {
         }
         for (block, &slot) in blocks.zip(&slots) {
             if self.memory.first_use(&mut self.volumes, request.volume, self.slots.frame(slot))
-                && self.policy.tenants().is_none()
+                && !self.policy.hears_first_use()
             {
                 continue;
             }
@@ -235,7 +235,7 @@ impl Engine {
         let total = blocks.end - blocks.start;
         let budget = u64::from(self.config.limits.prefetching);
         let considered = blocks.start..blocks.end.min(blocks.start + budget);
-        let (_, loading) = self.load_ahead(request, considered, now);
+        let (_, loading) = self.load_ahead(request, considered, Kind::Prefetch, now);
         let counters = &mut self.volumes.state_mut(request.volume).counters;
         counters.prefetch_issued += u64::from(loading);
         counters.prefetch_dropped += total - u64::from(loading);
@@ -243,7 +243,7 @@ impl Engine {
 
     /// Loads the absent ones of `blocks` as far as the limits allow. Returns the first block that was not considered, and how
     /// many are being loaded now.
-    fn load_ahead(&mut self, request: &Request, blocks: Range<u64>, now: u64) -> (u64, u32) {
+    fn load_ahead(&mut self, request: &Request, blocks: Range<u64>, kind: Kind, now: u64) -> (u64, u32) {
         let volume = request.volume;
         let mut missing = Vec::new();
         let mut next = blocks.end;
@@ -258,7 +258,7 @@ impl Engine {
             {
                 continue;
             }
-            let (place, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);
+            let (place, _, _) = self.reference(key, kind, request.tenant, request.stream);
             let frame = self.memory.frames.take();
             self.place(place, frame);
             self.memory.frames.set(frame, LOADING | PREFETCHED);
@@ -279,7 +279,9 @@ impl Engine {
         }
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let considered = blocks.start..blocks.end.min(blocks.start + free);
-        let (next, loading) = self.load_ahead(request, considered, now);
+        // A policy takes it for what was referenced before the restart.
+        let kind = if self.hears_tenants() || self.levels.unified { Kind::Prefetch } else { Kind::Read };
+        let (next, loading) = self.load_ahead(request, considered, kind, now);
         self.volumes.state_mut(request.volume).counters.prefetch_issued += u64::from(loading);
         Reached::Block { next, loading }
     }

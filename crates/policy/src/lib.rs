@@ -31,6 +31,7 @@ pub mod mq;
 pub mod opt;
 pub mod pcc;
 mod prefetch;
+mod promises;
 pub mod recency;
 mod registry;
 pub mod s3_fifo;
@@ -47,6 +48,7 @@ pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
 pub use prefetch::prefetch;
+pub use promises::Promises;
 pub use registry::{build, build_large, ghosts, parse_list, registry, unified, visit};
 pub use sample::Share;
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};

@@ -151,6 +151,16 @@ impl Succession {
         self.before = Some(Box::new(before));
     }
 
+    /// The blocks that either has.
+    pub(crate) fn resident(&self) -> u32 {
+        self.known.resident + self.before.as_ref().map_or(0, |before| before.known.resident)
+    }
+
+    /// Whether `slot` is a ghost or a block of either.
+    pub(crate) fn knows(&self, slot: Slot) -> bool {
+        self.known.get(slot) != 0 || self.before.as_ref().is_some_and(|before| before.known.get(slot) != 0)
+    }
+
     /// Whether the policy has not taken over everything yet.
     pub fn is_pending(&self) -> bool {
         self.before.is_some()

@@ -24,6 +24,8 @@ pub struct Reference {
     pub missed: bool,
     /// The number of blocks of `file`.
     pub end: u64,
+    /// How many fetched blocks may wait for their first use. Windows are shorter if those of all streams would not fit.
+    pub room: u64,
 }
 
 /// Decides which blocks to fetch ahead, from the references it receives.
@@ -54,6 +56,7 @@ impl Prefetcher {
                 Algorithm::Linux { most: blocks(max_bytes), streams: Streams::new(streams) }
             }
             Spec::Extent { bytes } => Algorithm::Extent { blocks: blocks(bytes) },
+            Spec::IntoPolicy(ref spec) => return Prefetcher::new(spec, block_bytes),
         };
         Prefetcher { algorithm }
     }
@@ -69,12 +72,12 @@ impl Prefetcher {
     /// `before` counts the blocks directly before the reference that are cached without a gap, up to its argument. It is
     /// called for some misses only.
     pub fn reference(&mut self, reference: &Reference, before: impl FnOnce(u64) -> u64) -> Option<Range<u64>> {
-        let Reference { file, ref blocks, missed, end } = *reference;
+        let Reference { file, ref blocks, missed, end, .. } = *reference;
         let ahead = match &mut self.algorithm {
             Algorithm::None => None,
             Algorithm::OneBlock(streams) => streams.one_block(file, blocks, missed),
             Algorithm::Sequential(streams) => streams.sequential(file, blocks),
-            Algorithm::Linux { most, streams } => streams.linux(file, blocks, missed, *most, before),
+            Algorithm::Linux { most, streams } => streams.linux(reference, *most, before),
             Algorithm::Extent { blocks: size } => {
                 let extents = blocks.start / *size * *size..blocks.end.next_multiple_of(*size);
                 (missed && extents != *blocks).then_some(extents)
@@ -94,7 +97,7 @@ mod tests {
     }
 
     fn reference(blocks: Range<u64>, missed: bool) -> Reference {
-        Reference { file: 1, blocks, missed, end: 1000 }
+        Reference { file: 1, blocks, missed, end: 1000, room: 1000 }
     }
 
     #[test]

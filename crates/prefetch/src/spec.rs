@@ -25,7 +25,13 @@ pub enum Spec {
         /// Its size; a power of two.
         bytes: u32,
     },
+    /// As this one, but blocks enter the policy when they are fetched, as in published systems, and windows are not shortened: for
+    /// simulations.
+    IntoPolicy(Box<Spec>),
 }
+
+/// Its form.
+const INTO_POLICY: &str = ":into=policy";
 
 /// The names before parameters.
 const NAMES: [&str; 4] = ["none", "one-block", "linux", "extent"];
@@ -40,6 +46,11 @@ pub enum SpecError {
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
+    /// It is for simulations.
+    #[error(
+        "read-ahead '{0}': into=policy is for nigh sim; when serving, blocks that were read ahead wait beside the policy"
+    )]
+    Simulation(Box<Spec>),
     /// Its parameters are invalid.
     #[error("read-ahead '{text}': expected {expected}")]
     Parameters {
@@ -60,6 +71,17 @@ impl Spec {
     const BYTES_LEAST: u32 = 512;
     const STREAMS_MOST: usize = 4096;
     const EXTENT_BYTES: u32 = 64 << 10;
+
+    /// Whether blocks enter the policy when they are fetched.
+    pub fn is_into_policy(&self) -> bool {
+        matches!(self, Spec::IntoPolicy(_))
+    }
+
+    /// Reads the specification of a server.
+    pub fn served(text: &str) -> Result<Spec, SpecError> {
+        let spec: Spec = text.parse()?;
+        if spec.is_into_policy() { Err(SpecError::Simulation(Box::new(spec))) } else { Ok(spec) }
+    }
 }
 
 impl fmt::Display for Spec {
@@ -73,6 +95,7 @@ impl fmt::Display for Spec {
                 if *streams == Spec::STREAMS { Ok(()) } else { write!(f, ":streams={streams}") }
             }
             Spec::Extent { bytes } => write!(f, "extent:{}", Bytes(*bytes)),
+            Spec::IntoPolicy(spec) => write!(f, "{spec}{INTO_POLICY}"),
         }
     }
 }
@@ -94,6 +117,15 @@ impl FromStr for Spec {
 
     fn from_str(text: &str) -> Result<Spec, SpecError> {
         let text = text.trim();
+        if let Some(inner) = text.strip_suffix(INTO_POLICY) {
+            return match inner.parse()? {
+                Spec::None | Spec::IntoPolicy(_) => Err(SpecError::Parameters {
+                    text: text.to_owned(),
+                    expected: "it once, with one-block, linux or extent",
+                }),
+                inner => Ok(Spec::IntoPolicy(Box::new(inner))),
+            };
+        }
         let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         let wrong = |expected| SpecError::Parameters { text: text.to_owned(), expected };
         match (name, rest) {
@@ -150,6 +182,8 @@ mod tests {
             "linux:max=1M:streams=7",
             "extent:64K",
             "extent:512",
+            "one-block:into=policy",
+            "linux:max=128K:into=policy",
         ] {
             assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
         }
@@ -175,6 +209,10 @@ mod tests {
             "extent:max=4K",
             "linux:max=K",
             "extent:64Ü",
+            "none:into=policy",
+            "linux:into=policy:into=policy",
+            "linux:into=policy:max=128K",
+            ":into=policy",
         ];
         for text in slips {
             let error = text.parse::<Spec>().unwrap_err().to_string();

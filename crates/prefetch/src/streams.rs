@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::Reference;
 use crate::window::Window;
 
 /// A stream with a window.
@@ -30,6 +31,9 @@ pub(crate) struct Streams {
 
 /// The number of ends that are remembered.
 const ENDS: usize = 32;
+
+/// No window is shortened below this: the first window of a read of one block.
+const WINDOW_LEAST: u64 = 4;
 
 /// The relation of a reference to the streams.
 enum Found {
@@ -79,14 +83,15 @@ impl Streams {
     /// Linux's read-ahead with windows of at most `most` blocks. `before` counts the cached blocks before the reference.
     pub(crate) fn linux(
         &mut self,
-        file: u64,
-        blocks: &Range<u64>,
-        missed: bool,
+        reference: &Reference,
         most: u64,
         before: impl FnOnce(u64) -> u64,
     ) -> Option<Range<u64>> {
+        let Reference { file, ref blocks, missed, room, .. } = *reference;
         self.references += 1;
         let found = self.find(file, blocks);
+        let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
+        let most = if missed || at_marker { most.min(self.fitting(room)) } else { most };
         if let Found::Stream(at) = found {
             self.last = at;
             let stream = &mut self.streams[at];
@@ -131,6 +136,13 @@ impl Streams {
         };
         self.remember(Stream { file, window, end: blocks.end, used: self.references });
         ahead(blocks.end, &window)
+    }
+
+    /// The longest window if each active stream has two in `room` blocks: the one that it reads, and the next one. A stream is active
+    /// while there are fewer references to others than blocks.
+    fn fitting(&self, room: u64) -> u64 {
+        let active = self.streams.iter().filter(|stream| self.references - stream.used < room).count();
+        (room / (2 * active.max(1) as u64)).max(WINDOW_LEAST)
     }
 
     fn find(&mut self, file: u64, blocks: &Range<u64>) -> Found {
@@ -189,6 +201,20 @@ mod tests {
 
     use super::*;
 
+    impl Streams {
+        /// With room for all windows.
+        fn read(
+            &mut self,
+            file: u64,
+            blocks: &Range<u64>,
+            missed: bool,
+            most: u64,
+            before: impl FnOnce(u64) -> u64,
+        ) -> Option<Range<u64>> {
+            self.linux(&Reference { file, blocks: blocks.clone(), missed, end: u64::MAX, room: u64::MAX }, most, before)
+        }
+    }
+
     /// The blocks fetched for a reader of `requests`, as (demanded, fetched ahead) of each request.
     fn read(streams: &mut Streams, file: u64, requests: &[Range<u64>], most: u64) -> Vec<Option<Range<u64>>> {
         let mut cached: HashSet<u64> = HashSet::new();
@@ -196,7 +222,7 @@ mod tests {
         for blocks in requests {
             let missed = blocks.clone().any(|block| !cached.contains(&block));
             cached.extend(blocks.clone());
-            let ahead = streams.linux(file, blocks, missed, most, |_| 0);
+            let ahead = streams.read(file, blocks, missed, most, |_| 0);
             cached.extend(ahead.clone().into_iter().flatten());
             fetched.push(ahead);
         }
@@ -246,11 +272,11 @@ mod tests {
     fn a_random_read_between_resets_nothing_and_a_new_place_starts_anew() {
         let mut streams = Streams::new(4);
         read(&mut streams, 1, &pages(100..102), 32);
-        assert_eq!(streams.linux(1, &(5000..5001), true, 32, |_| 0), None);
+        assert_eq!(streams.read(1, &(5000..5001), true, 32, |_| 0), None);
         // The window of pages 101 to 104 has its marker at 102.
-        assert_eq!(streams.linux(1, &(102..103), false, 32, |_| 0), Some(105..113));
-        assert_eq!(streams.linux(1, &(7000..7001), true, 32, |_| 0), None);
-        assert_eq!(streams.linux(1, &(7001..7002), true, 32, |_| 0), Some(7002..7005));
+        assert_eq!(streams.read(1, &(102..103), false, 32, |_| 0), Some(105..113));
+        assert_eq!(streams.read(1, &(7000..7001), true, 32, |_| 0), None);
+        assert_eq!(streams.read(1, &(7001..7002), true, 32, |_| 0), Some(7002..7005));
     }
 
     #[test]
@@ -267,9 +293,9 @@ mod tests {
     #[test]
     fn files_are_told_apart() {
         let mut streams = Streams::new(4);
-        assert_eq!(streams.linux(1, &(10..11), true, 32, |_| 0), None);
-        assert_eq!(streams.linux(2, &(11..12), true, 32, |_| 0), None);
-        assert_eq!(streams.linux(1, &(11..12), true, 32, |_| 0), Some(12..15));
+        assert_eq!(streams.read(1, &(10..11), true, 32, |_| 0), None);
+        assert_eq!(streams.read(2, &(11..12), true, 32, |_| 0), None);
+        assert_eq!(streams.read(1, &(11..12), true, 32, |_| 0), Some(12..15));
     }
 
     #[test]
@@ -277,24 +303,24 @@ mod tests {
         let mut streams = Streams::new(4);
         read(&mut streams, 1, &pages(0..30), 32);
         // Page 30 was fetched but has left the cache.
-        assert_eq!(streams.linux(1, &(30..31), true, 32, |_| 0), Some(31..34));
+        assert_eq!(streams.read(1, &(30..31), true, 32, |_| 0), Some(31..34));
     }
 
     #[test]
     fn so_many_streams_are_remembered_and_random_reads_displace_none() {
         let mut streams = Streams::new(3);
         for file in 0..3 {
-            assert!(streams.linux(file, &(0..1), true, 32, |_| 0).is_some());
+            assert!(streams.read(file, &(0..1), true, 32, |_| 0).is_some());
         }
         for page in 1..1000 {
-            assert_eq!(streams.linux(9, &(page * 10..page * 10 + 1), true, 32, |_| 0), None);
+            assert_eq!(streams.read(9, &(page * 10..page * 10 + 1), true, 32, |_| 0), None);
         }
-        assert!((0..3).all(|file| streams.linux(file, &(1..2), false, 32, |_| 0).is_some()));
-        assert!(streams.linux(7, &(0..1), true, 32, |_| 0).is_some());
+        assert!((0..3).all(|file| streams.read(file, &(1..2), false, 32, |_| 0).is_some()));
+        assert!(streams.read(7, &(0..1), true, 32, |_| 0).is_some());
         assert_eq!((streams.streams.len(), streams.ends.len()), (3, ENDS));
         // The least recently used one was forgotten.
-        assert_eq!(streams.linux(0, &(4..5), false, 32, |_| 0), None);
-        assert!(streams.linux(1, &(4..5), false, 32, |_| 0).is_some());
+        assert_eq!(streams.read(0, &(4..5), false, 32, |_| 0), None);
+        assert!(streams.read(1, &(4..5), false, 32, |_| 0).is_some());
     }
 
     /// Cached blocks directly before a random miss are the traces of a stream, if there are more of them than the miss has.
@@ -302,13 +328,13 @@ mod tests {
     fn cached_blocks_before_a_miss_begin_a_window() {
         let mut streams = Streams::new(4);
         let mut miss =
-            |start: u64, cached: u64| streams.linux(1, &(start..start + 2), true, 32, |most| cached.min(most));
+            |start: u64, cached: u64| streams.read(1, &(start..start + 2), true, 32, |most| cached.min(most));
         assert_eq!(miss(100, 2), None, "a small random read");
         assert_eq!(miss(200, 3), Some(202..205));
         assert_eq!(miss(300, 1000), Some(302..332), "at most the maximum");
         assert_eq!(miss(10, 10), Some(12..32), "cached from the beginning: twice as long");
-        assert_eq!(streams.linux(1, &(204..205), false, 32, |_| 0), Some(205..215), "the last block is the marker");
-        let hit = streams.linux(1, &(500..501), false, 32, |_| unreachable!("only misses look at the cache"));
+        assert_eq!(streams.read(1, &(204..205), false, 32, |_| 0), Some(205..215), "the last block is the marker");
+        let hit = streams.read(1, &(500..501), false, 32, |_| unreachable!("only misses look at the cache"));
         assert_eq!(hit, None);
     }
 }

@@ -312,7 +312,7 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
         Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..Answer::done() }),
         Command::Set { memory, policy, readahead } => {
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
-            let readahead = readahead.map(|readahead| readahead.parse::<ReadAhead>()).transpose()?;
+            let readahead = readahead.map(|readahead| ReadAhead::served(&readahead)).transpose()?;
             common.change(memory, policy.as_ref())?;
             readahead.iter().for_each(|readahead| common.host.cache().readahead().set(readahead));
         }

@@ -12,6 +12,7 @@ mod figures_simple;
 mod ghosts;
 mod model;
 mod pauses;
+mod promises;
 mod rivals;
 mod succession;
 mod values;

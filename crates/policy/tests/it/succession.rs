@@ -6,29 +6,30 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, Stream, Succession, Tenant, build};
+use nigh_policy::{Access, Block, Kind, Policy, Promises, Room, Setup, Slot, Spec, Stream, Succession, Tenant, build};
 
-const BLOCKS: u64 = 60;
-const POLICIES: [&str; 10] = ["lru", "fifo", "clock", "lfu", "2q", "arc", "lirs", "s3-fifo", "sieve", "w-tinylfu"];
+pub(crate) const BLOCKS: u64 = 60;
+pub(crate) const POLICIES: [&str; 10] =
+    ["lru", "fifo", "clock", "lfu", "2q", "arc", "lirs", "s3-fifo", "sieve", "w-tinylfu"];
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
     }
 }
 
 /// Uses slots again as soon as they are forgotten, as the engine does, and sees to the contract at every step.
-struct Host {
-    policy: Succession,
-    room: Room,
+pub(crate) struct Host {
+    pub(crate) policy: Promises,
+    pub(crate) room: Room,
     slots: HashMap<u64, Slot>,
     blocks: HashMap<Slot, u64>,
-    resident: Vec<u64>,
+    pub(crate) resident: Vec<u64>,
     free: Vec<Slot>,
-    ghosts_most: usize,
+    pub(crate) ghosts_most: usize,
     tick: u64,
 }
 
@@ -38,18 +39,18 @@ fn made(spec: &str, room: Room) -> Box<dyn Policy + Send> {
     build(&spec, &Setup { capacity, slots, block_bytes: 4096, ghosts, future: None, patterns: None }).expect("possible")
 }
 
-fn access(block: u64, tick: u64) -> Access {
+fn access(block: u64, kind: Kind, tick: u64) -> Access {
     let block = Block { volume: 0, index: block };
-    Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick }
+    Access { block, tenant: Tenant(0), stream: Stream(0), kind, tick }
 }
 
 impl Host {
-    fn new(spec: &str, capacity: u32, ghosts: u32) -> Host {
+    pub(crate) fn new(spec: &str, capacity: u32, ghosts: u32) -> Host {
         // Twice: the next one may remember as much again.
         let slots = 2 * (capacity + ghosts) + 64;
         let room = Room { capacity, slots, ghosts };
         Host {
-            policy: Succession::new(made(spec, room), slots),
+            policy: Promises::new(Succession::new(made(spec, room), slots), room, true),
             room,
             slots: HashMap::new(),
             blocks: HashMap::new(),
@@ -71,7 +72,7 @@ impl Host {
         }
     }
 
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.take_back(None);
         assert!(self.resident.len() <= self.room.capacity as usize);
         assert!(self.slots.len() - self.resident.len() <= self.ghosts_most, "more ghosts than there is room for");
@@ -84,9 +85,20 @@ impl Host {
         self.resident.swap_remove(at);
     }
 
-    fn reference(&mut self, block: u64) -> bool {
+    pub(crate) fn reference(&mut self, block: u64) -> bool {
+        self.access(block, Kind::Read)
+    }
+
+    /// Does nothing if the block is there.
+    pub(crate) fn prefetch(&mut self, block: u64) {
+        if !self.resident.contains(&block) {
+            self.access(block, Kind::Prefetch);
+        }
+    }
+
+    fn access(&mut self, block: u64, kind: Kind) -> bool {
         self.tick += 1;
-        let access = access(block, self.tick);
+        let access = access(block, kind, self.tick);
         if self.resident.contains(&block) {
             self.policy.hit(self.slots[&block], &access);
             self.settle();
@@ -105,7 +117,7 @@ impl Host {
         false
     }
 
-    fn remove(&mut self, block: u64) {
+    pub(crate) fn remove(&mut self, block: u64) {
         let Some(slot) = self.slots.remove(&block) else { return };
         self.resident.retain(|&other| other != block);
         self.blocks.remove(&slot);
@@ -114,7 +126,7 @@ impl Host {
         self.settle();
     }
 
-    fn resize(&mut self, capacity: u32) {
+    pub(crate) fn resize(&mut self, capacity: u32) {
         self.room.capacity = capacity;
         self.policy.resize(self.room);
         while self.resident.len() > capacity as usize {
@@ -125,20 +137,20 @@ impl Host {
         self.settle();
     }
 
-    fn step(&mut self, most: u32) -> bool {
+    pub(crate) fn step(&mut self, most: u32) -> bool {
         let (blocks, tick) = (&self.blocks, &mut self.tick);
-        let more = self.policy.step(most, &mut |slot| {
+        let more = self.policy.policy_mut().step(most, &mut |slot| {
             *tick += 1;
-            access(blocks[&slot], *tick)
+            access(blocks[&slot], Kind::Read, *tick)
         });
         self.settle();
         more
     }
 
-    fn succeed(&mut self, spec: &str, ghosts: u32) {
+    pub(crate) fn succeed(&mut self, spec: &str, ghosts: u32) {
         self.ghosts_most = self.ghosts_most.max(ghosts as usize);
         self.room.ghosts = ghosts;
-        self.policy.succeed(made(spec, self.room), self.room.slots);
+        self.policy.succeed(made(spec, self.room), self.room);
     }
 }
 
@@ -171,7 +183,7 @@ fn any_policy_after_any_other() {
                     }
                 }
                 while host.step(most) {}
-                assert!(host.policy.take_retired().is_some());
+                assert!(host.policy.policy_mut().take_retired().is_some());
                 host.ghosts_most = host.room.ghosts as usize;
                 host.settle();
                 host.resize(capacity);
@@ -213,7 +225,7 @@ fn what_is_used_changes_over_at_once() {
     let mut resident = host.resident.clone();
     resident.sort_unstable();
     assert_eq!(resident, [0, 10, 11, 12]);
-    assert!(!host.step(1) && !host.policy.is_pending());
+    assert!(!host.step(1) && !host.policy.policy().is_pending());
     host.reference(13);
     assert!(!host.resident.contains(&0), "it is the oldest of the new one");
 }
@@ -289,16 +301,16 @@ fn no_call_moves_more_than_it_may() {
             tick += 1;
             let slot = free.pop().expect("a free slot");
             if at >= CAPACITY {
-                policy.evict(slot, &access(at.into(), tick));
+                policy.evict(slot, &access(at.into(), Kind::Read, tick));
                 free.extend(std::iter::from_fn(|| policy.take_forgotten()));
             }
-            policy.insert(slot, &access(at.into(), tick));
+            policy.insert(slot, &access(at.into(), Kind::Read, tick));
         }
         counted();
         policy.succeed(counting(after, room), room.slots);
         assert_eq!(counted(), 0);
         let mut steps = 0;
-        while policy.step(100, &mut |slot| access(slot.0.into(), tick)) {
+        while policy.step(100, &mut |slot| access(slot.0.into(), Kind::Read, tick)) {
             // A block is shed, removed and inserted.
             let calls = counted();
             assert!(calls <= 300, "{calls} calls in a step from {before} to {after}");

@@ -290,6 +290,7 @@ pub fn sweep(setup: &Setup, jobs: &[(Spec, u32)], threads: usize) -> Result<Vec<
 fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedError> {
     let mut config = Config::new(capacity, policy.clone());
     config.block_bytes = setup.block_bytes;
+    config.into_policy = setup.readahead.is_into_policy();
     if setup.encoded.is_some() {
         // They have a part of the memory.
         config.capacity = EncodedLevel::lending(capacity).frames(1);

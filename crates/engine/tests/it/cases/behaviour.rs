@@ -416,16 +416,18 @@ fn prefetches_keep_to_their_budget_and_are_counted() {
 
 #[test]
 fn a_prefetch_and_its_first_use_are_one_reference() {
-    let mut host = one_disk(3);
-    host.submit(host.request(0, Op::Prefetch, 0, BLOCK), 0);
-    host.run();
-    host.read(0, BLOCK, 1);
-    // Block 0 was told to the policy when it was loaded: it stays the least recently used.
-    host.read(0, 0, 1);
-    host.read(0, 2 * BLOCK, 1);
-    host.read(0, 3 * BLOCK, 1);
-    let states = [0, 1, 2, 3].map(|block| host.engine.state(Volume(0), block));
-    assert_eq!(states, [BlockState::Absent, BlockState::Clean, BlockState::Clean, BlockState::Clean]);
+    // Block 0 is told to the policy when it is used or, into the policy, when it is loaded: then, it stays the least recently used.
+    for (into_policy, leaves) in [(false, 1), (true, 0)] {
+        let mut host = Host::new(Config { into_policy, ..config(3, "lru") }, &[(DISK, WriteMode::Back)]);
+        host.submit(host.request(0, Op::Prefetch, 0, BLOCK), 0);
+        host.run();
+        for block in [1, 0, 2, 3] {
+            host.read(0, block * BLOCK, 1);
+        }
+        let absent = (0..4).filter(|&block| host.engine.state(Volume(0), block) == BlockState::Absent);
+        assert_eq!(absent.collect::<Vec<_>>(), [leaves]);
+        host.engine.check();
+    }
     // Its second use is a reference, whether it waits for others or not.
     for length in [BLOCK, 2 * BLOCK] {
         let mut host = one_disk(3);

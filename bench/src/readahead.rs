@@ -1,0 +1,154 @@
+//! Policies under read-ahead: how much longer each takes than the best one, and than under the first rule.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::measure::{nigh, recorded, run};
+
+const TRACES: [&str; 9] = [
+    "lirs/multi1.trace.gz",
+    "lirs/gli.trace.gz",
+    "lirs/cs.trace.gz",
+    "lirs/cpp.trace.gz",
+    "lirs/2_pools.trace.gz",
+    "block/OLTP.lis.zst",
+    "block/P3.lis.zst",
+    "block/cloudPhysicsIO.vscsi.zst",
+    "block/DTRS100M.trace.gz",
+];
+
+/// As slow as the best policy, but for this.
+const NEAR: f64 = 1.05;
+
+/// Policies under rules of read-ahead
+#[derive(Debug, Args)]
+pub(crate) struct ReadAheadArgs {
+    /// Rules of `nigh sim --readahead`; the first one is that before, to which the others are compared
+    #[arg(long, value_delimiter = ',', default_value = "linux:into=policy,linux")]
+    rules: Vec<String>,
+    /// Policies
+    #[arg(long, value_delimiter = ',', default_value = "lru,clock,lirs,clock-pro,arc,2q,w-tinylfu,s3-fifo,dulo")]
+    policy: Vec<String>,
+    /// Devices
+    #[arg(long, value_delimiter = ',', default_value = "ssd-sata,net-volume,object-store,hdd-7200")]
+    device: Vec<String>,
+    /// Sizes of the cache
+    #[arg(long, default_value = "5%,20%")]
+    size: String,
+    /// Only traces whose path contains this
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// A trace at a size.
+type Cell = (&'static str, u64);
+
+#[derive(Clone, Copy)]
+struct Took {
+    seconds: f64,
+    read_bytes: f64,
+}
+
+/// What each policy took in each cell.
+type Taken = BTreeMap<(String, Cell), Took>;
+
+pub(crate) fn run_all(args: &ReadAheadArgs) -> anyhow::Result<()> {
+    println!(
+        "simulated time without thinking; in columns: policies, devices, rules, and over {} cells of a trace and a size:",
+        args.size
+    );
+    println!(
+        "the mean of the time by that of the best policy under the rule, in how many cells it is within 5 %, and the worst cell;"
+    );
+    println!(
+        "the mean of the time by that under {}, and the worst cell; the mean of the bytes read likewise",
+        args.rules[0]
+    );
+    for device in &args.device {
+        let mut all = Vec::new();
+        for rule in &args.rules {
+            all.push(taken(args, device, rule)?);
+        }
+        for policy in &args.policy {
+            for (rule, taken) in args.rules.iter().zip(&all) {
+                report(device, policy, rule, taken, &all[0]);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn taken(args: &ReadAheadArgs, device: &str, rule: &str) -> anyhow::Result<Taken> {
+    let mut taken = Taken::new();
+    for trace in TRACES.into_iter().filter(|trace| args.only.as_ref().is_none_or(|only| trace.contains(only))) {
+        let Some(path) = recorded(trace) else { continue };
+        let mut command = nigh()?;
+        command.arg("sim").arg(path).args(["--policy", &args.policy.join(","), "--size", &args.size]);
+        command.args(["--device", device, "--readahead", rule, "--think", "0ms", "--json"]);
+        let results: Value = serde_json::from_str(&run(&mut command)?.stdout)?;
+        let results = results["results"].as_array().context("nigh sim has results")?;
+        ensure!(!results.is_empty(), "{trace} has no results");
+        for result in results {
+            let number = |key: &str| result[key].as_f64().with_context(|| format!("results have {key}"));
+            let policy = result["policy"].as_str().context("results have policies")?;
+            let cell = (trace, number("size_blocks")? as u64);
+            let took = Took { seconds: number("execution_s")?, read_bytes: number("device_read_bytes")? };
+            taken.insert((policy.to_owned(), cell), took);
+        }
+    }
+    Ok(taken)
+}
+
+fn report(device: &str, policy: &str, rule: &str, taken: &Taken, first: &Taken) {
+    let best = |cell: Cell| {
+        let of = taken.iter().filter(|((_, other), _)| *other == cell).map(|(_, took)| took.seconds);
+        of.fold(f64::INFINITY, f64::min)
+    };
+    let (mut over, mut changed, mut bytes) = (Ratios::default(), Ratios::default(), Ratios::default());
+    for (key, took) in taken.iter().filter(|((of, _), _)| of == policy) {
+        over.add(key.1, took.seconds / best(key.1));
+        changed.add(key.1, took.seconds / first[key].seconds);
+        bytes.add(key.1, took.read_bytes.max(1.0) / first[key].read_bytes.max(1.0));
+    }
+    println!(
+        "{device:13}{policy:10} {rule:20} {:5.2} {:2}/{:2} {:24} {:5.2} {:24} {:5.2}",
+        over.mean(),
+        over.near(),
+        over.all.len(),
+        over.worst(),
+        changed.mean(),
+        changed.worst(),
+        bytes.mean()
+    );
+}
+
+#[derive(Default)]
+struct Ratios {
+    all: Vec<(f64, Cell)>,
+}
+
+impl Ratios {
+    fn add(&mut self, cell: Cell, ratio: f64) {
+        self.all.push((ratio, cell));
+    }
+
+    /// The geometric mean.
+    fn mean(&self) -> f64 {
+        (self.all.iter().map(|(ratio, _)| ratio.ln()).sum::<f64>() / self.all.len() as f64).exp()
+    }
+
+    fn near(&self) -> usize {
+        self.all.iter().filter(|(ratio, _)| *ratio <= NEAR).count()
+    }
+
+    fn worst(&self) -> String {
+        let worst = self.all.iter().max_by(|one, other| one.0.total_cmp(&other.0));
+        worst.map_or_else(String::new, |(ratio, (trace, blocks))| {
+            let name = trace.split(['/', '.']).nth(1).unwrap_or(trace);
+            format!("{ratio:.2} {name} {blocks}")
+        })
+    }
+}
