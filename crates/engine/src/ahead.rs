@@ -48,8 +48,16 @@ impl Engine {
         let Span { file, bytes, end } = span;
         let block_bytes = u64::from(self.config.block_bytes);
         let end_block = end.div_ceil(block_bytes);
-        let room = self.policy.room_ahead().into();
-        let reference = Reference { file, blocks: self.blocks(&bytes), missed: submitted.missed, end: end_block, room };
+        let reference = Reference {
+            file,
+            blocks: self.blocks(&bytes),
+            missed: submitted.missed,
+            end: end_block,
+            room: self.policy.room_ahead().into(),
+            // Two windows.
+            longest: u64::from(self.config.limits.prefetching / 2),
+            request_blocks: self.volumes.get(read.volume).and_then(|state| state.cost.request_blocks()),
+        };
         let first = read.offset / block_bytes;
         let cached = |block: &u64| self.memory.current(&self.slots, Key::new(read.volume, *block)).is_some();
         let before = |most: u64| (first.saturating_sub(most)..first).rev().take_while(cached).count() as u64;

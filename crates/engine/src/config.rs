@@ -118,7 +118,7 @@ impl Config {
                 requests: 1024,
                 request_bytes: 1 << 20,
                 loading: 4096,
-                prefetching: (capacity / 8).clamp(32, 512),
+                prefetching: (capacity / 4).clamp(32, 512),
                 operation_bytes: 1 << 20,
                 starting: u32::MAX,
                 dirty,

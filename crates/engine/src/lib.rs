@@ -14,6 +14,7 @@ mod choice;
 mod cleaner;
 mod closing;
 mod config;
+mod cost;
 mod counters;
 mod course;
 mod decider;

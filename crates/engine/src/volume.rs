@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::cost::Cost;
 use crate::counters::Counters;
 use crate::dirty::Dirty;
 use crate::fair::Recent;
@@ -175,7 +176,9 @@ pub(crate) struct VolumeState {
     pub(crate) failures: Option<Failures>,
     pub(crate) closing: Option<Closing>,
     pub(crate) listed: Listed,
-    /// How long reads take at its devices, and what it knows of each level.
+    /// What reads cost at its devices.
+    pub(crate) cost: Cost,
+    /// How long they take, and what it knows of each level.
     pub(crate) times: Times,
     pub(crate) worths: Vec<Worth>,
 }
@@ -223,6 +226,7 @@ impl VolumeState {
             failures: None,
             closing: None,
             listed: Listed::No,
+            cost: Cost::default(),
             times: Times::default(),
             worths: (0..levels).map(|_| Worth::new()).collect(),
         }

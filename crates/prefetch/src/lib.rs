@@ -3,6 +3,7 @@
 
 #![doc = include_str!("../README.md")]
 
+mod experience;
 mod spec;
 mod streams;
 mod window;
@@ -26,6 +27,10 @@ pub struct Reference {
     pub end: u64,
     /// How many fetched blocks may wait for their first use. Windows are shorter if those of all streams would not fit.
     pub room: u64,
+    /// The longest window that the engine can fetch while the one before it is used.
+    pub longest: u64,
+    /// How many blocks more take the device as long as one request more; `None` if that is not known.
+    pub request_blocks: Option<u64>,
 }
 
 /// Decides which blocks to fetch ahead, from the references it receives.
@@ -40,6 +45,7 @@ enum Algorithm {
     OneBlock(Streams),
     Sequential(Streams),
     Linux { most: u64, streams: Streams },
+    Auto { least: u64, most: u64, streams: Streams },
     Extent { blocks: u64 },
 }
 
@@ -56,6 +62,11 @@ impl Prefetcher {
                 Algorithm::Linux { most: blocks(max_bytes), streams: Streams::new(streams) }
             }
             Spec::Extent { bytes } => Algorithm::Extent { blocks: blocks(bytes) },
+            Spec::Auto => Algorithm::Auto {
+                least: blocks(Spec::MAX_BYTES),
+                most: blocks(Spec::AUTO_MAX_BYTES),
+                streams: Streams::experienced(Spec::STREAMS),
+            },
             Spec::IntoPolicy(ref spec) => return Prefetcher::new(spec, block_bytes),
         };
         Prefetcher { algorithm }
@@ -78,6 +89,11 @@ impl Prefetcher {
             Algorithm::OneBlock(streams) => streams.one_block(file, blocks, missed),
             Algorithm::Sequential(streams) => streams.sequential(file, blocks),
             Algorithm::Linux { most, streams } => streams.linux(reference, *most, before),
+            Algorithm::Auto { least, most, streams } => {
+                let costs = reference.request_blocks.map_or(*least, |blocks| blocks.clamp(*least, *most));
+                let longest = costs.min(reference.longest.max(*least));
+                streams.linux(reference, longest, before)
+            }
             Algorithm::Extent { blocks: size } => {
                 let extents = blocks.start / *size * *size..blocks.end.next_multiple_of(*size);
                 (missed && extents != *blocks).then_some(extents)
@@ -97,7 +113,7 @@ mod tests {
     }
 
     fn reference(blocks: Range<u64>, missed: bool) -> Reference {
-        Reference { file: 1, blocks, missed, end: 1000, room: 1000 }
+        Reference { file: 1, blocks, missed, end: 1000, room: 1000, longest: 1000, request_blocks: None }
     }
 
     #[test]

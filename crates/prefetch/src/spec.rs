@@ -20,6 +20,8 @@ pub enum Spec {
         /// The number of streams that are remembered.
         streams: usize,
     },
+    /// As `Linux`, with windows by what earlier reads did.
+    Auto,
     /// The aligned extent of a miss.
     Extent {
         /// Its size; a power of two.
@@ -34,14 +36,14 @@ pub enum Spec {
 const INTO_POLICY: &str = ":into=policy";
 
 /// The names before parameters.
-const NAMES: [&str; 4] = ["none", "one-block", "linux", "extent"];
+const NAMES: [&str; 5] = ["none", "auto", "one-block", "linux", "extent"];
 
 /// Why a read-ahead specification is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// There is no such algorithm.
     #[error(
-        "there is no read-ahead '{name}': expected none, one-block, one-block:sequential, linux:max=128K or extent:64K{near}",
+        "there is no read-ahead '{name}': expected none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K{near}",
         name = .0,
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
@@ -66,6 +68,8 @@ impl Spec {
     pub const STREAMS: usize = 32;
     /// The default of the longest window, that of Linux: its `read_ahead_kb` is 128.
     pub const MAX_BYTES: u32 = 128 << 10;
+    /// The longest window of `auto`, on devices where a request costs as much as that.
+    pub const AUTO_MAX_BYTES: u32 = 1 << 20;
     /// The longest window or extent.
     const BYTES_MOST: u32 = 16 << 20;
     const BYTES_LEAST: u32 = 512;
@@ -90,6 +94,7 @@ impl fmt::Display for Spec {
             Spec::None => f.write_str("none"),
             Spec::OneBlock => f.write_str("one-block"),
             Spec::Sequential => f.write_str("one-block:sequential"),
+            Spec::Auto => f.write_str("auto"),
             Spec::Linux { max_bytes, streams } => {
                 write!(f, "linux:max={}", Bytes(*max_bytes))?;
                 if *streams == Spec::STREAMS { Ok(()) } else { write!(f, ":streams={streams}") }
@@ -130,10 +135,11 @@ impl FromStr for Spec {
         let wrong = |expected| SpecError::Parameters { text: text.to_owned(), expected };
         match (name, rest) {
             ("none", None) => Ok(Spec::None),
+            ("auto", None) => Ok(Spec::Auto),
             ("one-block", None) => Ok(Spec::OneBlock),
             ("one-block", Some("sequential")) => Ok(Spec::Sequential),
             ("one-block", Some(_)) => Err(wrong("one-block or one-block:sequential")),
-            ("none", Some(_)) => Err(wrong("no parameters")),
+            ("none" | "auto", Some(_)) => Err(wrong("no parameters")),
             ("linux", rest) => {
                 let expected =
                     "linux:max=128K:streams=32, max from 512 to 16M, streams from 1 to 4096, each at most once";

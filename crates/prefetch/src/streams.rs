@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::Reference;
+use crate::experience::{Experience, Run};
 use crate::window::Window;
 
 /// A stream with a window.
@@ -15,18 +16,22 @@ struct Stream {
     end: u64,
     /// The time of that, in references.
     used: u64,
+    /// With `auto`, the run of which it is.
+    run: Option<Run>,
 }
 
 /// The streams that are remembered.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
-    /// The ends of the last references that belong to no stream, with their files.
-    ends: VecDeque<(u64, u64)>,
+    /// The ends of the last references that belong to no stream, with their files and runs.
+    ends: VecDeque<(u64, u64, Option<Run>)>,
     most: usize,
     references: u64,
     /// The stream that was referenced last.
     last: usize,
+    /// With `auto`.
+    experience: Option<Experience>,
 }
 
 /// The number of ends that are remembered.
@@ -39,15 +44,27 @@ const WINDOW_LEAST: u64 = 4;
 enum Found {
     /// It is in this stream's window, directly after the window, or directly after the stream's last reference.
     Stream(usize),
-    /// It continues a reference that belongs to no stream.
-    Sequel,
+    /// It continues a reference that belongs to no stream, and ended there.
+    Sequel(Option<Run>, u64),
     /// Neither.
     Stray,
 }
 
 impl Streams {
     pub(crate) fn new(most: usize) -> Streams {
-        Streams { streams: Vec::new(), ends: VecDeque::with_capacity(ENDS), most, references: 0, last: 0 }
+        Streams {
+            streams: Vec::new(),
+            ends: VecDeque::with_capacity(ENDS),
+            most,
+            references: 0,
+            last: 0,
+            experience: None,
+        }
+    }
+
+    /// As `new`, for [`Streams::linux`] by what earlier reads did.
+    pub(crate) fn experienced(most: usize) -> Streams {
+        Streams { experience: Some(Experience::new()), ..Streams::new(most) }
     }
 
     /// Tagged one-block look-ahead.
@@ -58,7 +75,8 @@ impl Streams {
         if found.is_none() && !missed {
             return None;
         }
-        let stream = Stream { file, window: Window::one(blocks.end), end: blocks.end, used: self.references };
+        let stream =
+            Stream { file, window: Window::one(blocks.end), end: blocks.end, used: self.references, run: None };
         match found {
             Some(at) => self.streams[at] = stream,
             None => self.remember(stream),
@@ -72,7 +90,8 @@ impl Streams {
         self.references += 1;
         let found = self.streams.iter().position(|stream| stream.file == file);
         let follows = found.is_some_and(|at| self.streams[at].end == blocks.start);
-        let stream = Stream { file, window: Window::one(blocks.end), end: blocks.end, used: self.references };
+        let stream =
+            Stream { file, window: Window::one(blocks.end), end: blocks.end, used: self.references, run: None };
         match found {
             Some(at) => self.streams[at] = stream,
             None => self.remember(stream),
@@ -91,7 +110,30 @@ impl Streams {
         self.references += 1;
         let found = self.find(file, blocks);
         let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
-        let most = if missed || at_marker { most.min(self.fitting(room)) } else { most };
+        let mut most = if missed || at_marker { most.min(self.fitting(room)) } else { most };
+        let mut run = None;
+        if let Some(experience) = &mut self.experience {
+            run = match found {
+                Found::Stream(at) if is_sequel(blocks.start, self.streams[at].end) => {
+                    let stream = &mut self.streams[at];
+                    if let Some(run) = &mut stream.run {
+                        experience.go_on(run, stream.end, blocks);
+                    }
+                    stream.run
+                }
+                Found::Stream(at) => self.streams[at].run,
+                Found::Sequel(run, end) => run.map(|mut run| {
+                    experience.go_on(&mut run, end, blocks);
+                    run
+                }),
+                Found::Stray => Some(experience.begin(blocks)),
+            };
+            if let Some(run) = &run {
+                most = most.min(experience.likely(run, blocks.end).saturating_add(blocks.end - blocks.start)).max(2);
+            }
+        }
+        // The traces of a run tell nothing that its reads did not.
+        let traces = missed && self.experience.is_none();
         if let Found::Stream(at) = found {
             self.last = at;
             let stream = &mut self.streams[at];
@@ -109,7 +151,7 @@ impl Streams {
                 blocks.end
             } else if sequential {
                 window.end()
-            } else if let Some(context) = missed.then(|| context(blocks, most, before)).flatten() {
+            } else if let Some(context) = traces.then(|| context(blocks, most, before)).flatten() {
                 *window = context;
                 blocks.end
             } else {
@@ -120,21 +162,25 @@ impl Streams {
             stream.used = self.references;
             return ahead(from, &stream.window);
         }
-        let begins =
-            missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel));
+        let begins = match (&self.experience, &run) {
+            (Some(experience), Some(run)) => missed && experience.begins(run),
+            _ => {
+                missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel(..)))
+            }
+        };
         let window = if begins {
             Some(Window::begin(blocks, most))
         } else {
-            missed.then(|| context(blocks, most, before)).flatten()
+            traces.then(|| context(blocks, most, before)).flatten()
         };
         let Some(window) = window else {
             if self.ends.len() == ENDS {
                 self.ends.pop_back();
             }
-            self.ends.push_front((file, blocks.end));
+            self.ends.push_front((file, blocks.end, run));
             return None;
         };
-        self.remember(Stream { file, window, end: blocks.end, used: self.references });
+        self.remember(Stream { file, window, end: blocks.end, used: self.references, run });
         ahead(blocks.end, &window)
     }
 
@@ -157,11 +203,9 @@ impl Streams {
         if let Some(at) = self.streams.iter().position(continues) {
             return Found::Stream(at);
         }
-        match self.ends.iter().position(|&(of, end)| of == file && is_sequel(blocks.start, end)) {
-            Some(at) => {
-                self.ends.remove(at);
-                Found::Sequel
-            }
+        let position = self.ends.iter().position(|&(of, end, _)| of == file && is_sequel(blocks.start, end));
+        match position.and_then(|at| self.ends.remove(at)) {
+            Some((_, end, run)) => Found::Sequel(run, end),
             None => Found::Stray,
         }
     }
@@ -211,7 +255,19 @@ mod tests {
             most: u64,
             before: impl FnOnce(u64) -> u64,
         ) -> Option<Range<u64>> {
-            self.linux(&Reference { file, blocks: blocks.clone(), missed, end: u64::MAX, room: u64::MAX }, most, before)
+            self.linux(
+                &Reference {
+                    file,
+                    blocks: blocks.clone(),
+                    missed,
+                    end: u64::MAX,
+                    room: u64::MAX,
+                    longest: u64::MAX,
+                    request_blocks: None,
+                },
+                most,
+                before,
+            )
         }
     }
 
@@ -288,6 +344,33 @@ mod tests {
         let moved: Vec<_> = of(0).iter().map(|ahead| ahead.start + 8900..ahead.end + 8900).collect();
         assert_eq!(of(1), moved);
         assert!(moved.len() > 3);
+    }
+
+    /// All active streams have room for two windows each.
+    #[test]
+    fn windows_fit() {
+        let mut streams = Streams::new(8);
+        let mut longest = |count: u64, room: u64| {
+            let mut longest = 0;
+            for at in 0..200u64 {
+                for stream in 0..count {
+                    let block = (stream + 1) * 10_000 + at;
+                    let reference = Reference {
+                        file: count,
+                        blocks: block..block + 1,
+                        missed: at < 2,
+                        end: u64::MAX,
+                        room,
+                        longest: 0,
+                        request_blocks: None,
+                    };
+                    let ahead = streams.linux(&reference, 32, |_| 0);
+                    longest = longest.max(ahead.map_or(0, |ahead| ahead.end - ahead.start));
+                }
+            }
+            longest
+        };
+        assert_eq!([longest(1, 1000), longest(1, 40), longest(3, 60), longest(4, 8)], [32, 20, 10, WINDOW_LEAST]);
     }
 
     #[test]

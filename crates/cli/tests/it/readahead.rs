@@ -86,6 +86,7 @@ fn slips_are_one_line() {
     for (arguments, says) in [
         (["--readahead", "windows"], "no read-ahead 'windows'"),
         (["--readahead", "linux:max=7G"], "linux:max=128K"),
+        (["--readahead", "linux:into=policy"], "for nigh sim"),
         (["--scheduler", "cfq"], "no scheduler 'cfq'"),
         (["--scheduler", "batch:0"], "batch:16"),
         (["--depth", "0"], "--depth"),

@@ -38,7 +38,7 @@ def timed(
     * ``policies``, ``sizes``: as in :func:`nigh.sim`; policies that need the future cannot run.
     * ``think``: how long a program computes before each request: a time such as ``"0.1ms"``, or a share of the time that passed
       in the trace since the request before (``"100%"``).
-    * ``readahead``: what is fetched ahead: ``"none"``, ``"one-block"``, ``"linux"`` (``"linux:max=128K"``) or ``"extent:64K"``.
+    * ``readahead``: what is fetched ahead: ``"none"``, ``"auto"``, ``"one-block"``, ``"linux"`` (``"linux:max=128K"``) or ``"extent:64K"``.
     * ``scheduler``: in which order requests go to the device: ``"first-come"``, ``"batch:16"``, ``"elevator"``, ``"look"`` or
       ``"deadline"`` (as in Linux).
     * ``limit``: the most requests to read of each trace.
