@@ -1,4 +1,4 @@
-//! What a read costs a device: so much for the request, and so much for each of its blocks.
+//! What a read costs at the devices of a volume: so much for the request, and so much for each of its blocks.
 
 /// A line through the times of the last reads, by their blocks.
 #[derive(Default)]
@@ -27,11 +27,11 @@ impl Cost {
         self.product = self.product * FADES + blocks * us;
     }
 
-    /// How many blocks more take as long as one request more; `None` if reads of different lengths are missing.
+    /// How many blocks more take as long as one request more; `None` if reads of different lengths are missing, or take no time.
     pub(crate) fn request_blocks(&self) -> Option<u64> {
         let mean = self.blocks / self.count;
         let variance = self.blocks_squared / self.count - mean * mean;
-        if self.count < FEW || variance < 1.0 {
+        if self.count < FEW || variance < 1.0 || self.us == 0.0 {
             return None;
         }
         let each = (self.product / self.count - mean * self.us / self.count) / variance;

@@ -149,7 +149,7 @@ impl Memory {
     }
 
     /// The block of `frame`, resident, is referenced. Returns whether this is the reference for which it was
-    /// prefetched: the policy received that reference when the block was loaded.
+    /// prefetched.
     #[inline]
     pub(crate) fn first_use(&mut self, volumes: &mut Volumes, volume: Volume, frame: u32) -> bool {
         if !self.frames.has(frame, PREFETCHED) {

@@ -3,7 +3,7 @@
 //! A policy that distrusts new blocks evicts one that was read ahead before its first use, and a policy that trusts them takes a guess for a reference. So promises wait
 //! beside the policy, first in, first out, and enter it at their first use, as a reference then.
 //!
-//! * Promises take what they need of the cache, at most a quarter. The policy's capacity is the rest.
+//! * Promises take what they need, at most a quarter of a full cache. The policy's capacity is the rest.
 //! * Where they need less, the blocks that the policy evicted last stay beside it. A reference to one of these is a hit for the host, and one to a ghost for the policy.
 //! * A promise that was not used while half as many blocks entered as the cache has is the next block to leave.
 //!
@@ -15,8 +15,11 @@
 use crate::list::{Links, List};
 use crate::{Access, Kind, Policy, Room, Slot, Succession};
 
-/// Promises take at most one of so many blocks.
+/// Promises take at most one of so many blocks of a full cache.
 const SHARE: u32 = 4;
+
+/// The area becomes larger and smaller by so many blocks at a time.
+const STEP: u32 = 64;
 
 /// A block beside the policy.
 #[derive(Clone, Copy, Default)]
@@ -41,6 +44,8 @@ struct Area {
     parked: List,
     /// The blocks of the cache that the policy leaves to the area.
     size: u32,
+    /// What the size becomes, in steps.
+    goal: u32,
     /// The most promises since the last look.
     most: u32,
     /// The blocks that entered the policy.
@@ -53,7 +58,7 @@ impl Area {
     fn new(room: Room) -> Area {
         let (links, [promises, parked]) = Links::with_own(0);
         let numbers = vec![0; room.slots as usize];
-        Area { numbers, links, free: Vec::new(), promises, parked, size: 0, most: 0, entered: 0, looked: 0 }
+        Area { numbers, links, free: Vec::new(), promises, parked, size: 0, goal: 0, most: 0, entered: 0, looked: 0 }
     }
 
     /// The number of `slot` if it is here.
@@ -65,8 +70,9 @@ impl Area {
     fn add(&mut self, beside: Beside) {
         if self.free.is_empty() {
             let count = self.links.owns().count() as u32;
-            self.links.grow((2 * count).max(16), [&mut self.promises, &mut self.parked]);
-            self.free.extend((count..(2 * count).max(16)).rev());
+            let more = count + count.clamp(16, 4096);
+            self.links.grow(more, [&mut self.promises, &mut self.parked]);
+            self.free.extend((count..more).rev());
         }
         let number = Slot(self.free.pop().expect("there are more now"));
         *self.links.own_mut(number) = beside;
@@ -213,10 +219,11 @@ impl Promises {
         area.give_up(area.entered.saturating_sub(half));
         if area.entered - area.looked > half {
             area.looked = area.entered;
-            let size = area.size.min(area.most.max(area.size / 2));
+            area.goal = area.size.min(area.most.max(area.size / 2));
             area.most = area.promises.len();
-            self.set_size(size);
         }
+        let size = area.size.min(area.goal.max(area.size.saturating_sub(STEP)));
+        self.set_size(size);
     }
 
     /// The policy leaves `size` blocks to the area from now on.
@@ -230,6 +237,7 @@ impl Promises {
     /// Gives the policy its room.
     fn fit(&mut self) {
         let room = self.inner();
+        self.drain();
         self.policy.resize(room);
         self.drain();
         while self.area.is_some() && self.policy.resident() > room.capacity {
@@ -241,9 +249,10 @@ impl Promises {
     /// `incoming`, one of `more` promises to come or no promise, needs room in the full cache. The area becomes larger if all of its blocks are promises, as far as it may.
     fn widen(&mut self, incoming: Slot, more: u32) {
         let most = self.most();
-        let area = self.area.as_ref().expect("there are promises");
+        let area = self.area.as_mut().expect("there are promises");
         let size = (area.promises.len() + more).min(most);
         if area.parked.is_empty() && size > area.size {
+            area.goal = size;
             self.set_size(size);
         }
         self.keep(incoming);
@@ -275,7 +284,7 @@ impl Policy for Promises {
         let room = self.room;
         if access.kind == Kind::Prefetch && self.waits {
             self.area.get_or_insert_with(|| Box::new(Area::new(room)));
-            self.widen(incoming, 1 + room.capacity / 64);
+            self.widen(incoming, 1 + (room.capacity / 64).min(STEP));
             let victim = self.shed();
             self.keep(incoming);
             return Some(victim);
@@ -313,6 +322,7 @@ impl Policy for Promises {
             let slots = area.numbers.len().max(room.slots as usize);
             area.numbers.resize(slots, 0);
             area.size = area.size.min(most);
+            area.goal = area.goal.min(most);
         }
         self.fit();
     }
@@ -351,16 +361,6 @@ impl Policy for Promises {
         let used = area.numbers.iter().filter(|&&number| number > 0).count();
         assert_eq!(used, promises.len() + parked.len());
         assert_eq!(used + area.free.len(), area.links.owns().count());
-    }
-
-    #[inline(always)]
-    fn warm(&self, slot: Slot) {
-        self.policy.warm(slot);
-    }
-
-    #[inline(always)]
-    fn approach(&self, slot: Slot) {
-        self.policy.approach(slot);
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {

@@ -3,33 +3,33 @@
 /// How many of the last cases came true.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    true_ones: u16,
-    all: u16,
+    came: u16,
+    cases: u16,
 }
 
 /// Older cases count half.
-const CASES: u16 = 64;
+const CASES_MOST: u16 = 64;
 
 impl Share {
     /// So far, as many came true as not.
-    const EVEN: Share = Share { true_ones: 1, all: 2 };
+    const EVEN: Share = Share { came: 1, cases: 2 };
     /// So far, all came true.
-    const SURE: Share = Share { true_ones: 1, all: 1 };
+    const SURE: Share = Share { came: 1, cases: 1 };
 
     fn case(&mut self) {
-        if self.all == CASES {
-            self.all /= 2;
-            self.true_ones /= 2;
+        if self.cases == CASES_MOST {
+            self.cases /= 2;
+            self.came /= 2;
         }
-        self.all += 1;
+        self.cases += 1;
     }
 
     fn came_true(&mut self) {
-        self.true_ones = (self.true_ones + 1).min(self.all);
+        self.came = (self.came + 1).min(self.cases);
     }
 
     fn value(self) -> f64 {
-        f64::from(self.true_ones) / f64::from(self.all)
+        f64::from(self.came) / f64::from(self.cases)
     }
 }
 
@@ -79,13 +79,16 @@ impl Experience {
         Run { reads: 0, begin: blocks.start }
     }
 
-    /// The run, which ended at `end` so far, goes on with `blocks`.
+    /// The run, which ended at `end` so far, goes on with `blocks`, unless these are blocks that it had.
     pub(crate) fn go_on(&mut self, run: &mut Run, end: u64, blocks: &std::ops::Range<u64>) {
+        if blocks.end <= end {
+            return;
+        }
         let reads = usize::from(run.reads);
         self.reads[reads].came_true();
         run.reads = (reads + 1).min(READS - 1) as u8;
         self.reads[usize::from(run.reads)].case();
-        for power in power(end - run.begin)..power(blocks.end.max(end) - run.begin) {
+        for power in power(end - run.begin)..power(blocks.end - run.begin) {
             self.lengths[power].came_true();
             self.lengths[power + 1].case();
         }

@@ -126,7 +126,7 @@ impl FromStr for Spec {
             return match inner.parse()? {
                 Spec::None | Spec::IntoPolicy(_) => Err(SpecError::Parameters {
                     text: text.to_owned(),
-                    expected: "it once, with one-block, linux or extent",
+                    expected: "it once, with auto, one-block, linux or extent",
                 }),
                 inner => Ok(Spec::IntoPolicy(Box::new(inner))),
             };

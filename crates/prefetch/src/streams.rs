@@ -110,18 +110,18 @@ impl Streams {
         self.references += 1;
         let found = self.find(file, blocks);
         let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
-        let mut most = if missed || at_marker { most.min(self.fitting(room)) } else { most };
+        let most = if missed || at_marker { most.min(self.fitting(room)) } else { most };
         let mut run = None;
+        let mut likely = u64::MAX;
         if let Some(experience) = &mut self.experience {
             run = match found {
-                Found::Stream(at) if is_sequel(blocks.start, self.streams[at].end) => {
+                Found::Stream(at) => {
                     let stream = &mut self.streams[at];
                     if let Some(run) = &mut stream.run {
                         experience.go_on(run, stream.end, blocks);
                     }
                     stream.run
                 }
-                Found::Stream(at) => self.streams[at].run,
                 Found::Sequel(run, end) => run.map(|mut run| {
                     experience.go_on(&mut run, end, blocks);
                     run
@@ -129,9 +129,10 @@ impl Streams {
                 Found::Stray => Some(experience.begin(blocks)),
             };
             if let Some(run) = &run {
-                most = most.min(experience.likely(run, blocks.end).saturating_add(blocks.end - blocks.start)).max(2);
+                likely = experience.likely(run, blocks.end);
             }
         }
+        let most = most.min(likely.saturating_add(blocks.end - blocks.start));
         // The traces of a run tell nothing that its reads did not.
         let traces = missed && self.experience.is_none();
         if let Found::Stream(at) = found {
@@ -344,6 +345,33 @@ mod tests {
         let moved: Vec<_> = of(0).iter().map(|ahead| ahead.start + 8900..ahead.end + 8900).collect();
         assert_eq!(of(1), moved);
         assert!(moved.len() > 3);
+    }
+
+    /// With `auto`, the last window of runs of 16 blocks is no longer than they are.
+    #[test]
+    fn little_is_fetched_behind_the_end_of_usual_runs() {
+        let mut streams = Streams::experienced(32);
+        let mut run = |first: u64| {
+            let mut end = first;
+            for block in first..first + 16 {
+                let ahead = streams.read(1, &(block..block + 1), block >= end, 32, |_| unreachable!("no traces"));
+                end = end.max(ahead.map_or(block + 1, |ahead| ahead.end));
+            }
+            end - first
+        };
+        (1..50).for_each(|at| _ = run(at * 1000));
+        let end = run(1_000_000);
+        assert!((16..32).contains(&end), "{end}");
+    }
+
+    /// Both halves of random blocks.
+    #[test]
+    fn a_block_that_is_read_twice_is_no_run() {
+        let mut streams = Streams::experienced(32);
+        let blocks = (1..500u64).map(|at| at * 7919 % 10_007);
+        let reads = blocks.flat_map(|block| [(block, true), (block, false)]);
+        let fetched = reads.filter_map(|(block, missed)| streams.read(1, &(block..block + 1), missed, 32, |_| 0));
+        assert!(fetched.count() < 3);
     }
 
     /// All active streams have room for two windows each.

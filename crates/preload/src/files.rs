@@ -201,8 +201,8 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     announce(here, about, path).then_some(number)
 }
 
-/// The program becomes the one at `path`.
-pub(crate) fn executes(here: &Here, path: &CStr, has_library: bool) {
+/// The process becomes the program at `path`: `how` is one of `EXEC_` of the crate nigh-ring.
+pub(crate) fn executes(here: &Here, path: &CStr, how: i64) {
     let mut folder = [0u8; PATH_MOST];
     let mut length = 0;
     if !path.to_bytes().starts_with(b"/") {
@@ -219,7 +219,7 @@ pub(crate) fn executes(here: &Here, path: &CStr, has_library: bool) {
     // SAFETY: a plain call.
     let process = unsafe { libc::syscall(libc::SYS_getpid) } as u32;
     let kind = Kind::Exec as u8;
-    let about = Record { kind, time_ns: now_ns(), tid: process, result: has_library.into(), ..Record::default() };
+    let about = Record { kind, time_ns: now_ns(), tid: process, result: how, ..Record::default() };
     match whole.and_then(|()| folder.get(..length + path.len())) {
         Some(path) => drop(announce(here, about, path)),
         None => here.writer.lose(),

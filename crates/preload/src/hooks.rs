@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use nigh_ring::{FOLDER_VARIABLE, FRAMES, Kind, Record};
+use nigh_ring::{EXEC_FAILED, EXEC_WITH_LIBRARY, EXEC_WITHOUT_LIBRARY, FOLDER_VARIABLE, FRAMES, Kind, Record};
 
 use crate::advice::Advised;
 use crate::call::{Call, Errno};
@@ -465,11 +465,19 @@ unsafe extern "C-unwind" fn nigh_hook_execve(
     if let Some(here) = Here::enter()
         && let Some(path) = string(path)
     {
-        files::executes(&here, path, has_library(environment));
+        let how = if has_library(environment) { EXEC_WITH_LIBRARY } else { EXEC_WITHOUT_LIBRARY };
+        files::executes(&here, path, how);
     }
     errno.restore();
     // SAFETY: as in `transfers`.
-    unsafe { original::<Execve>(Hook::Execve)(path, arguments, environment) }
+    let result = unsafe { original::<Execve>(Hook::Execve)(path, arguments, environment) };
+    // It returns if the program cannot be executed.
+    let errno = Errno::save();
+    if let Some(here) = Here::enter() {
+        files::executes(&here, c"/", EXEC_FAILED);
+    }
+    errno.restore();
+    result
 }
 
 /// A path that the caller passed; `None` if it cannot be read, or is too long for the kernel.

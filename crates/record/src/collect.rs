@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nigh_pattern::{module_token, pc};
-use nigh_ring::{FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record};
+use nigh_ring::{EXEC_FAILED, EXEC_WITH_LIBRARY, FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record};
 use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Op, Request};
 
@@ -27,8 +27,11 @@ const PATH_MOST: u32 = 4 * PATH_BYTES as u32;
 /// The most programs that are listed as not recorded.
 const MISSED_MOST: usize = 100;
 
-/// Why a program that loads the library is not recorded.
+/// Why a program that should load the library is not recorded.
 const UNREACHED: &str = "it could not use nigh's folder: no room there, a limit on its files, or another user";
+
+/// The most programs that are expected to appear.
+const EXPECTED_MOST: usize = 4096;
 
 /// Bytes that a page fault makes accessible, at least.
 const PAGE_BYTES: u32 = 4096;
@@ -72,8 +75,8 @@ pub struct Collector {
     modules: Modules,
     /// Programs that were not recorded, and why.
     missed: BTreeMap<String, &'static str>,
-    /// Programs that were executed, and have no shared file yet.
-    expected: Vec<Expected>,
+    /// By process, the program that it executed last and that has no shared file yet, and when.
+    expected: BTreeMap<u32, (u64, String)>,
     faults: Option<Faults>,
     /// What happened to names of files and was not taken in yet.
     named: Vec<Named>,
@@ -100,13 +103,6 @@ struct Named {
     inode: Inode,
     path: String,
     event: Event,
-}
-
-/// A program that was executed with the library.
-struct Expected {
-    process: u32,
-    time_ns: u64,
-    path: String,
 }
 
 enum Event {
@@ -136,8 +132,6 @@ struct Process {
     contexts: HashMap<Frames, (u32, u64), foldhash::fast::RandomState>,
     /// Calls whose file is not known yet.
     early: Vec<Record>,
-    /// The time of its latest record.
-    latest_ns: u64,
     /// When it was seen that it has ended.
     ended_ns: Option<u64>,
     lost: u64,
@@ -166,7 +160,7 @@ impl Collector {
             folder,
             modules: Modules::new(),
             missed: BTreeMap::new(),
-            expected: Vec::new(),
+            expected: BTreeMap::new(),
             faults: None,
             named: Vec::new(),
             processes: Vec::new(),
@@ -202,7 +196,7 @@ impl Collector {
 
     fn round(&mut self, before_ns: u64, writer: &mut Writer) {
         // Seen before the files of new processes are: a process that has ended creates none.
-        let ended: Vec<bool> = self.expected.iter().map(|expected| has_ended(expected.process)).collect();
+        let ended: Vec<u32> = self.expected.keys().copied().filter(|&process| has_ended(process)).collect();
         self.discover(writer);
         for at in 0..self.processes.len() {
             self.read(at, writer);
@@ -265,7 +259,6 @@ impl Collector {
                 modules: HashMap::new(),
                 contexts: HashMap::default(),
                 early: Vec::new(),
-                latest_ns: 0,
                 ended_ns: None,
                 lost: 0,
             });
@@ -285,8 +278,6 @@ impl Collector {
             self.processes[at].reader.read(ring, &mut records);
             // Whatever a process writes, nothing waits for ever.
             records.iter_mut().for_each(|record| record.time_ns = record.time_ns.min(now));
-            let process = &mut self.processes[at];
-            process.latest_ns = records.iter().map(|record| record.time_ns).fold(process.latest_ns, u64::max);
             let mut rest = records.iter();
             while let Some(record) = rest.next() {
                 let kind = Kind::of(record.kind);
@@ -309,8 +300,7 @@ impl Collector {
                         let inode = (record.offset, record.result as u64);
                         self.named.push(Named { time_ns: record.time_ns, inode, path, event });
                     }
-                    None => self
-                        .executes(Expected { process: record.tid, time_ns: record.time_ns, path }, record.result != 0),
+                    None => self.executes(record, path),
                 }
             }
             records.clear();
@@ -422,44 +412,49 @@ impl Collector {
         true
     }
 
-    /// A process executes a program, with the recorder's folder in its environment or without.
-    fn executes(&mut self, expected: Expected, has_library: bool) {
-        let path = &expected.path;
-        if self.missed.len() >= MISSED_MOST || self.missed.contains_key(path) {
+    /// A process executes the program at `path`, or did not succeed.
+    fn executes(&mut self, record: &Record, path: String) {
+        let is_limit = self.missed.len() >= MISSED_MOST || self.missed.contains_key(&path);
+        if record.result == EXEC_FAILED {
+            self.expected.remove(&record.tid);
             return;
         }
         // A program that cannot be executed, such as each of those that are tried along the PATH, is none.
-        let why = match Program::find(path) {
-            _ if !is_program(Path::new(path)) => return,
-            Ok(_) if has_library => return self.expected.push(expected),
+        if is_limit || !is_program(Path::new(&path)) {
+            return;
+        }
+        let why = match Program::find(&path) {
+            Ok(_) if record.result == EXEC_WITH_LIBRARY => {
+                if self.expected.len() < EXPECTED_MOST {
+                    self.expected.insert(record.tid, (record.time_ns, path));
+                }
+                return;
+            }
             Ok(_) => "started with another environment",
             Err(Unrecordable::Static { .. }) => "statically linked",
             Err(Unrecordable::SetUser { .. }) => "setuid or setgid",
             Err(_) => return,
         };
-        self.missed.insert(expected.path, why);
+        self.missed.insert(path, why);
     }
 
     /// Notes which programs have no shared file: of those that were expected, the ones whose process has ended; all in the last round.
-    fn miss(&mut self, ended: &[bool], is_last: bool) {
-        let mut ended = ended.iter();
-        for expected in std::mem::take(&mut self.expected) {
-            let Expected { process, time_ns, ref path } = expected;
-            let has_ended = ended.next().is_some_and(|&ended| ended);
-            let has_begun = self.known.range((process, time_ns)..=(process, u64::MAX)).next().is_some();
-            // It goes on as it was: the new program could not be executed.
-            let goes_on = |known: &Process| known.pid == process && known.latest_ns > time_ns;
-            if has_begun || self.processes.iter().any(goes_on) {
-                continue;
+    fn miss(&mut self, ended: &[u32], is_last: bool) {
+        let mut missed = Vec::new();
+        self.expected.retain(|&process, (time_ns, path)| {
+            let has_begun = self.known.range((process, *time_ns)..=(process, u64::MAX)).next().is_some();
+            let is_missed = !has_begun && (is_last || ended.contains(&process));
+            if is_missed {
+                missed.push(std::mem::take(path));
             }
-            if has_ended || is_last {
-                self.missed.insert(path.clone(), UNREACHED);
-            } else {
-                self.expected.push(expected);
+            !has_begun && !is_missed
+        });
+        let of_process = |process: &Process| format!("{} or children of it", process.name);
+        missed.extend(self.processes.iter().filter(|process| process.reader.has_unrecorded()).map(of_process));
+        for path in missed {
+            if self.missed.len() < MISSED_MOST {
+                self.missed.insert(path, UNREACHED);
             }
-        }
-        for process in self.processes.iter().filter(|process| process.reader.has_unrecorded()) {
-            self.missed.insert(format!("{} or children of it", process.name), UNREACHED);
         }
     }
 

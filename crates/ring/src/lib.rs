@@ -59,13 +59,20 @@ pub enum Kind {
     /// this and the next records, `asked` bytes in all.
     File = 6,
     /// A process executes another program. Its path is in the frames as that of a file is; `tid` is the process, which need not
-    /// be the one that writes this (`vfork`); `result` is 1 if its environment names the recorder's folder, and 0 if it does not.
+    /// be the one that writes this (`vfork`); `result` is one of `EXEC_`.
     Exec = 7,
     /// The file with this device and inode has another name: as in `File`, without a number.
     Rename = 8,
     /// The file with this device and inode has no name any more: as in `File`, without a number and a path.
     Unlink = 9,
 }
+
+/// The environment of an executed program does not name the recorder's folder.
+pub const EXEC_WITHOUT_LIBRARY: i64 = 0;
+/// It does.
+pub const EXEC_WITH_LIBRARY: i64 = 1;
+/// The program could not be executed.
+pub const EXEC_FAILED: i64 = -1;
 
 impl Kind {
     /// The kind with this number.
@@ -144,7 +151,7 @@ struct Shared {
     abandoned: AtomicU32,
     /// Calls that were not recorded: a ring was full, or all were taken.
     lost: AtomicU64,
-    /// Children of the process that have no shared file, and the process itself if the library cannot see its calls.
+    /// 1 if a child of the process has no shared file, or the library cannot see the process's calls.
     unrecorded: AtomicU64,
     program: Module,
     modules: [Module; MODULES],

@@ -139,9 +139,9 @@ impl Writer {
         take(&|_| true).map(|ring| Claim(NonNull::from(ring)))
     }
 
-    /// Counts a process that is not recorded: a child, or this one.
+    /// A process is not recorded: a child, or this one.
     pub fn miss(&self) {
-        self.shared().unrecorded.fetch_add(1, Ordering::Relaxed);
+        self.shared().unrecorded.store(1, Ordering::Relaxed);
     }
 
     /// Counts a call that is not recorded.

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nigh_policy::{Access, Block, Kind, Policy, Promises, Room, Setup, Slot, Spec, Stream, Succession, Tenant, build};
 
 pub(crate) const BLOCKS: u64 = 60;
-pub(crate) const POLICIES: [&str; 10] =
-    ["lru", "fifo", "clock", "lfu", "2q", "arc", "lirs", "s3-fifo", "sieve", "w-tinylfu"];
+const POLICIES: [&str; 10] = ["lru", "fifo", "clock", "lfu", "2q", "arc", "lirs", "s3-fifo", "sieve", "w-tinylfu"];
 
 pub(crate) struct Random(pub(crate) u64);
 
