@@ -602,8 +602,9 @@ pub(crate) struct TimedArgs {
     /// is below the first. With --policy ulc, memory and levels are managed as one
     #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
     pub(crate) level: Vec<String>,
-    /// What is fetched ahead: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K; with `:into=policy`, blocks do not wait beside the policy
-    #[arg(long, value_name = "READAHEAD", default_value = "none", requires = "device")]
+    /// What is fetched ahead: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K; with `:into=policy`, blocks do not wait beside the policy.
+    /// Without --device, everything arrives at once
+    #[arg(long, value_name = "READAHEAD", default_value = "none")]
     pub(crate) readahead: String,
     /// In which order requests go to the device: first-come, batch:16, elevator, look or deadline
     #[arg(long, value_name = "SCHEDULER", default_value = "deadline", requires = "device")]
@@ -639,6 +640,13 @@ pub(crate) struct TimedArgs {
     /// this number; 0 for no such limit
     #[arg(long, value_name = "BLOCKS", default_value_t = nigh_control::Config::WINDOW, requires = "allocate")]
     pub(crate) prefetch_window: u32,
+}
+
+impl TimedArgs {
+    /// Whether anything is fetched ahead. Anything that is not "none" may be a slip, which is found later.
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.readahead != "none"
+    }
 }
 
 #[derive(Debug, Args)]

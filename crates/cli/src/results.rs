@@ -30,6 +30,9 @@ pub(crate) struct Results {
     pub(crate) trace: TraceSummary,
     /// Parts of each cache.
     pub(crate) shards: u32,
+    /// What was fetched ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) readahead: Option<String>,
     pub(crate) results: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) curves: Vec<Curve>,
@@ -65,7 +68,7 @@ pub(crate) struct Curve {
 impl Results {
     pub(crate) fn new(trace: TraceSummary, shards: u32) -> Results {
         let (results, curves, notes) = (Vec::new(), Vec::new(), Vec::new());
-        Results { schema: SCHEMA, trace, shards, results, curves, notes, peak_memory_bytes: None }
+        Results { schema: SCHEMA, trace, shards, readahead: None, results, curves, notes, peak_memory_bytes: None }
     }
 
     /// The policies in the order in which they were asked for.
@@ -79,7 +82,7 @@ impl Results {
         let mut text = String::new();
         wrapped(&mut text, &self.heading(), width);
         let policies = self.policies();
-        let mut hits = self.grid(&policies, |row| Some(row.hit_ratio));
+        let mut hits = self.grid(&policies, true, |row| Some(row.hit_ratio));
         let rate = |name: &&str| {
             let rows = self.results.iter().filter(|row| row.policy == *name);
             let (references, cpu_s) = rows.fold((0, 0.0), |(references, cpu_s), row| match row.cpu_s {
@@ -88,12 +91,19 @@ impl Results {
             });
             if cpu_s > 0.0 { format!("{:.1}", references as f64 / cpu_s / 1e6) } else { "-".to_owned() }
         };
-        hits.row("M references/s".to_owned(), policies.iter().map(rate));
+        if self.results.iter().any(|row| row.cpu_s.is_some()) {
+            hits.row("M references/s".to_owned(), policies.iter().map(rate));
+        }
         hits.show(&mut text, width);
         if let Some(row) = self.results.iter().find(|row| row.writes > 0 && row.read_hit_ratio.is_some()) {
             let share = 100.0 * row.writes as f64 / row.references.max(1) as f64;
             let _ = writeln!(text, "\nreads alone ({:.1} % of the references)", 100.0 - share);
-            self.grid(&policies, |row| row.read_hit_ratio).show(&mut text, width);
+            self.grid(&policies, true, |row| row.read_hit_ratio).show(&mut text, width);
+        }
+        if self.readahead.is_some() {
+            text.push_str("\nblocks read from the device, for 100 references\n");
+            let read = |row: &Row| row.prefetch_issued.map(|ahead| (row.misses + ahead) as f64 / row.references as f64);
+            self.grid(&policies, false, read).show(&mut text, width);
         }
         for note in &self.notes {
             wrapped(&mut text, &format!("note: {note}"), width);
@@ -101,14 +111,15 @@ impl Results {
         text
     }
 
-    /// What `ratio` says of each policy at each size, in percent.
-    fn grid(&self, policies: &[&str], ratio: impl Fn(&Row) -> Option<f64>) -> Grid {
+    /// What `ratio` says of each policy at each size, in percent; the highest is `marked`.
+    fn grid(&self, policies: &[&str], marked: bool, ratio: impl Fn(&Row) -> Option<f64>) -> Grid {
         let sizes: BTreeMap<u64, u64> = self.results.iter().map(|row| (row.size_blocks, row.size_bytes)).collect();
         let mut grid = Grid::new(policies);
         for (&blocks, &bytes) in &sizes {
             let shown = |name: &&str| self.row(name, blocks).and_then(|row| Some((row, percent(ratio(row)?))));
             let cells: Vec<Option<(&Row, f64)>> = policies.iter().map(shown).collect();
             let best = Results::best(cells.iter().flatten().map(|&(row, shown)| (row.policy.as_str(), shown)));
+            let best = best.filter(|_| marked);
             let cell = |cell: &Option<(&Row, f64)>| match cell {
                 Some((row, shown)) if Some(*shown) == best && row.policy != OPT => format!("*{shown:.2}"),
                 Some((_, shown)) => format!("{shown:.2}"),
@@ -141,6 +152,9 @@ impl Results {
                 grouped(sample.distinct_blocks),
                 100.0 * self.results.iter().filter_map(|row| row.error).fold(0.0, f64::max),
             );
+        }
+        if let Some(readahead) = &self.readahead {
+            let _ = write!(text, "\nread-ahead {readahead}, where everything arrives at once");
         }
         if self.shards > 1 {
             let _ = write!(text, "\neach cache in {} parts", self.shards);

@@ -26,9 +26,9 @@ use serde::Serialize;
 
 use crate::args::{ContentsArgs, OutputArgs, SimArgs, TimedArgs};
 use crate::contents::Made;
-use crate::results::{csv, json};
+use crate::results::{Found, csv, json};
 use crate::source::{self, Opened, Source};
-use crate::{asked, grid, output, progress};
+use crate::{asked, grid, output, progress, sim};
 use results::{DeviceSummary, LevelSummary, Results, Row};
 
 /// How long one policy took at one size.
@@ -46,6 +46,17 @@ pub(crate) struct Timing {
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     let (results, references) = simulate(args, device)?;
     write(&args.output, &results, &references)
+}
+
+/// Hit ratios with read-ahead, where everything arrives at once.
+pub(crate) fn run_at_once(args: &SimArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.is_one_trace(),
+        "--readahead without --device takes one trace: with --device, several are programs at a time"
+    );
+    let (results, references) = simulate(args, "instant")?;
+    let found = Found { results: results.untimed(), internals: Vec::new() };
+    sim::write(&args.output, &found, || crate::page::page(&found, &references))
 }
 
 /// The times alone.
@@ -231,7 +242,9 @@ fn policies(names: &[String], levels: &[String]) -> anyhow::Result<Vec<Spec>> {
         specs.retain(|spec| !spec.info().offline);
     }
     match specs.iter().find(|spec| spec.info().offline) {
-        Some(spec) => bail!("{spec} needs to know the future, which depends on time: it runs without --device only"),
+        Some(spec) => bail!(
+            "{spec} needs to know the future, which depends on time and on what is fetched ahead: it runs without --device and --readahead only"
+        ),
         None => Ok(specs),
     }
 }

@@ -23,6 +23,9 @@ const SHIPPED: &[(&str, &str)] = &[
     ("object-store", include_str!("../profiles/object-store.toml")),
 ];
 
+/// No device: its name is known, but not listed.
+const INSTANT: (&str, &str) = ("instant", include_str!("../profiles/instant.toml"));
+
 /// The limits of a device's size.
 const BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
 
@@ -199,7 +202,7 @@ impl Profile {
 
     /// The text of a shipped profile, with the sources of its figures.
     pub fn text(name: &str) -> Result<&'static str, ProfileError> {
-        let found = SHIPPED.iter().find(|(known, _)| *known == name);
+        let found = SHIPPED.iter().chain([&INSTANT]).find(|(known, _)| *known == name);
         let nearest = || nearest(name, Profile::names());
         found.map(|(_, text)| *text).ok_or_else(|| ProfileError::NoSuch { name: name.to_owned(), nearest: nearest() })
     }

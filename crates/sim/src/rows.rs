@@ -49,6 +49,12 @@ pub struct Row {
     pub error: Option<f64>,
     /// The most ghosts that the policy remembers at this size; nothing where their number is not limited.
     pub ghosts: Option<u32>,
+    /// Blocks fetched ahead; nothing without read-ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetch_issued: Option<u64>,
+    /// Of these, those that were used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetch_used: Option<u64>,
 }
 
 impl Row {
@@ -236,6 +242,8 @@ fn ratios(references: &References, policy: &str, size: u64, counted: u64, misses
         references_per_s: None,
         error: estimate.map(|estimate| rounded(estimate.error)),
         ghosts: None,
+        prefetch_issued: None,
+        prefetch_used: None,
     }
 }
 

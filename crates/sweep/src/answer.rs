@@ -81,6 +81,8 @@ pub fn to_rows(table: &RecordBatch) -> Option<Vec<Row>> {
         references_per_s: None,
         error: error.is_valid(at).then(|| error.value(at)),
         ghosts: ghosts.is_valid(at).then(|| ghosts.value(at)),
+        prefetch_issued: None,
+        prefetch_used: None,
     };
     Some((0..table.num_rows()).map(row).collect())
 }

@@ -86,6 +86,8 @@ mod tests {
 
     fn table(key: &Key) -> (RecordBatch, Vec<Row>) {
         let row = Row {
+            prefetch_issued: None,
+            prefetch_used: None,
             policy: "lru".to_owned(),
             size_blocks: 10,
             size_bytes: 40_960,

@@ -122,14 +122,30 @@ pub(super) fn of_replay(results: &Results) -> Option<Verdict> {
         ("bound".to_owned(), sentence)
     }));
     let trace = &results.trace;
-    if online().all(|row| row.references == trace.references) {
+    if let Some(readahead) = &results.readahead {
+        let read = |policy: &str| {
+            let row = results.results.iter().find(|row| row.policy == policy && row.size_bytes == bytes)?;
+            Some(format!("{policy} {:.0}", 100.0 * (row.misses + row.prefetch_issued?) as f64 / row.references as f64))
+        };
+        let read: Vec<String> = distinct([best, present].into_iter()).into_iter().filter_map(read).collect();
+        facts.push((
+            "read-ahead".to_owned(),
+            format!(
+                "{readahead}, where everything arrives at once. Blocks read for 100 references: {}.",
+                read.join(", ")
+            ),
+        ));
+    } else if online().all(|row| row.references == trace.references) {
         let most = 100.0 * (1.0 - trace.distinct_blocks as f64 / trace.references as f64);
         facts.push((
             "at most".to_owned(),
             format!("{most:.2} % can hit, whatever the size: the other references are the first to their block."),
         ));
     }
-    let next = comparison.next(trace, "");
+    let mut next = comparison.next(trace, "");
+    if let (Some(readahead), false) = (&results.readahead, next.is_empty()) {
+        next = format!("nigh sim {} --device ssd-sata --readahead {readahead}", trace.name);
+    }
     Some(Verdict { headline, facts, next })
 }
 

@@ -12,7 +12,7 @@ use nigh_sim::timed::{EncodedOutcome, Figures, LevelOutcome, Outcome, Subject, s
 use serde::Serialize;
 
 use crate::grid::{Column, Details, Grid, Line};
-use crate::results::{distinct, heading};
+use crate::results::{distinct, heading, peak_memory_bytes};
 use crate::size::{human_bytes, human_time};
 use crate::wrap::wrapped;
 
@@ -317,6 +317,17 @@ impl Results {
             seed,
             results,
             notes,
+        }
+    }
+
+    /// The same without times.
+    pub(super) fn untimed(self) -> crate::results::Results {
+        crate::results::Results {
+            readahead: Some(self.readahead),
+            results: self.results.iter().map(|row| row.figures.untimed()).collect(),
+            notes: self.notes,
+            peak_memory_bytes: peak_memory_bytes(),
+            ..crate::results::Results::new(self.trace, 1)
         }
     }
 

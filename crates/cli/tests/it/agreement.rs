@@ -132,13 +132,13 @@ fn replayed(trace: &Trace, size: &str, more: &[&str]) -> (u64, Vec<(String, u64)
     (rows[0]["size_blocks"].as_u64().unwrap(), hits.collect())
 }
 
-fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, more: &[&str]) -> u64 {
+fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: u64, more: &[&str]) -> u64 {
     let image = folder.empty_image("image", trace.disk_bytes);
     let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
     let disk = format!("disk={image}");
     let plain = ["--memory", &memory, "--policy", policy, "--control", &control, "--warm", "none", &disk];
     let server = folder.serve(&[&plain[..], more].concat());
-    feed(&server, &trace.requests);
+    feed(&server, &trace.requests, in_flight);
     let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));
     server.end();
     let export = &status["exports"][0];
@@ -148,13 +148,13 @@ fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, more: &[&st
 
 /// Sends the requests in their order. Whatever follows a write waits until it is over, since a block is referenced when
 /// its write is complete.
-fn feed(server: &Server, requests: &[Request]) {
+fn feed(server: &Server, requests: &[Request], most: u64) {
     let stream = UnixStream::connect(&server.socket).unwrap();
     let mut client = Client::connect(stream, "disk", &[]).unwrap();
     let mut in_flight = 0;
     for request in requests {
         let is_write = request.op == Op::Write;
-        let most = if is_write { 0 } else { IN_FLIGHT.saturating_sub(request.length.into()) };
+        let most = if is_write { 0 } else { most.saturating_sub(request.length.into()) };
         while in_flight > most {
             let completion = client.receive().unwrap();
             completion.result.unwrap();
@@ -186,7 +186,7 @@ fn replay_equals_service(folder: &Folder, trace: &Trace) {
         }
     }
     for (policy, hits) in &replayed {
-        let served = served(folder, trace, policy, blocks, &[]);
+        let served = served(folder, trace, policy, blocks, IN_FLIGHT, &[]);
         if served != *hits {
             different.push(format!("{policy}: replayed {hits}, served {served}"));
         }
@@ -266,7 +266,33 @@ fn replay_in_parts_equals_service_in_parts() {
         for (policy, hits) in
             replayed.iter().filter(|(policy, _)| ["lru", "lirs", "dulo", "arc"].contains(&&policy[..]))
         {
-            assert_eq!(served(&folder, &trace, policy, blocks, &parts), *hits, "{policy} on {}", trace.name);
+            assert_eq!(served(&folder, &trace, policy, blocks, IN_FLIGHT, &parts), *hits, "{policy} on {}", trace.name);
+        }
+    }
+}
+
+/// A client that waits for each reply: what is fetched ahead is there, as in the replay.
+#[test]
+fn read_ahead_is_replayed() {
+    let folder = Folder::new();
+    let rule = ["--readahead", "linux"];
+    for name in ["lirs/multi1.trace.gz", "lirs/cpp.trace.gz"] {
+        let path = shared().join(name);
+        if !path.exists() {
+            println!("skipped: agreement::read_ahead_is_replayed: {} is not there", path.display());
+            continue;
+        }
+        let trace = read(&folder, &path);
+        let (_, alone) = replayed(&trace, "20%", &[]);
+        let (blocks, ahead) = replayed(&trace, "20%", &rule);
+        assert!(alone.iter().zip(&ahead).all(|((_, alone), (_, ahead))| ahead > alone), "{alone:?}, {ahead:?}");
+        for (policy, hits) in ahead.iter().filter(|(policy, _)| ["lru", "lirs", "arc"].contains(&&policy[..])) {
+            // A few blocks are not fetched ahead because too many are on their way.
+            let served = served(&folder, &trace, policy, blocks, 0, &rule);
+            assert!(
+                served.abs_diff(*hits) <= REQUESTS as u64 / 100,
+                "{policy} on {name}: {served} served, {hits} replayed"
+            );
         }
     }
 }

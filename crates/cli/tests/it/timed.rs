@@ -180,7 +180,8 @@ fn slips_are_one_line() {
     let lists = format!("{empty},{empty}");
     assert!(simulate(&[&near, "--device", "hdd-10k", "--extents", &lists]).contains("2 lists for 1 traces"));
     assert!(simulate(&[&near, "--device", "hdd-10k", "--sample", "10%"]).contains("--sample"));
-    assert!(simulate(&[&near, "--readahead", "linux"]).contains("--device"));
+    assert!(simulate(&[&near, "--readahead", "linux", "--sample", "10%"]).contains("would have gaps"));
+    assert!(simulate(&[&near, &near, "--readahead", "linux"]).contains("one trace"));
     let level = |more: &[&str]| simulate(&[&[near.as_str(), "--device", "hdd-10k"], more].concat());
     for form in ["ssd-nvme", "ssd-nvme:", ":64M", "ssd-nvme:0", "ssd-nvme:64X"] {
         assert!(level(&["--level", form]).contains("such as ssd-nvme:64M"), "{form}");

@@ -1,7 +1,7 @@
 //! The figures of one timed run, as every front end shows them.
 
 use super::Outcome;
-use crate::rows::{ratio, rounded};
+use crate::rows::{Row, ratio, rounded};
 
 /// The figures that are one number each.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -93,6 +93,33 @@ pub struct Subject {
 }
 
 impl Figures {
+    /// The same without times.
+    pub fn untimed(&self) -> Row {
+        let Figures { size_blocks, size_bytes, references, misses, .. } = *self;
+        Row {
+            policy: self.policy.clone(),
+            size_blocks,
+            size_bytes,
+            references,
+            hits: references - misses,
+            misses,
+            hit_ratio: self.hit_ratio,
+            miss_ratio: rounded(1.0 - self.hit_ratio),
+            writes: self.writes,
+            write_hits: self.write_hits,
+            read_hit_ratio: self.read_hit_ratio,
+            write_hit_ratio: self.write_hit_ratio,
+            bytes_missed: misses * (size_bytes / size_blocks),
+            evictions: Some(self.evictions),
+            cpu_s: None,
+            references_per_s: None,
+            error: None,
+            ghosts: self.ghosts,
+            prefetch_issued: Some(self.prefetch_issued),
+            prefetch_used: Some(self.prefetch_used),
+        }
+    }
+
     /// What `outcome` says.
     pub fn new(subject: Subject, outcome: &Outcome) -> Figures {
         let Subject { policy, size_blocks, block_bytes, ghosts } = subject;
