@@ -20,7 +20,7 @@ const TRACES: [&str; 9] = [
     "block/DTRS100M.trace.gz",
 ];
 
-/// As slow as the best policy, but for this.
+/// A policy is near the best one up to this ratio of times.
 const NEAR: f64 = 1.05;
 
 /// Policies under rules of read-ahead
@@ -52,7 +52,7 @@ struct Took {
     read_bytes: f64,
 }
 
-/// What each policy took in each cell.
+/// Time and bytes of each policy in each cell.
 type Taken = BTreeMap<(String, Cell), Took>;
 
 pub(crate) fn run_all(args: &ReadAheadArgs) -> anyhow::Result<()> {

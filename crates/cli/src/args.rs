@@ -184,7 +184,7 @@ pub(crate) struct ServeArgs {
     /// When writes reach the devices [default: back]
     #[arg(long, visible_alias = "write", value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
-    /// What is fetched ahead of sequential reads: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K [default: none]
+    /// Read-ahead for sequential reads: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K [default: none]
     #[arg(long, value_name = "READAHEAD")]
     pub(crate) readahead: Option<String>,
     /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
@@ -341,7 +341,7 @@ pub(crate) enum SetCommand {
         #[arg(add = completion::live_policies())]
         policy: String,
     },
-    /// What is fetched ahead of sequential reads, including those of connected clients: none, auto, one-block, linux:max=128K or
+    /// Read-ahead for sequential reads, including those of connected clients: none, auto, one-block, linux:max=128K or
     /// extent:64K
     Readahead { readahead: String },
     /// Options of an export ('nigh serve --help' lists them)
@@ -602,8 +602,8 @@ pub(crate) struct TimedArgs {
     /// is below the first. With --policy ulc, memory and levels are managed as one
     #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
     pub(crate) level: Vec<String>,
-    /// What is fetched ahead: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K; with `:into=policy`, blocks do not wait beside the policy.
-    /// Without --device, everything arrives at once
+    /// Read-ahead: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K. With `:into=policy`, blocks enter the policy when they
+    /// are fetched. Without --device, loads take no time
     #[arg(long, value_name = "READAHEAD", default_value = "none")]
     pub(crate) readahead: String,
     /// In which order requests go to the device: first-come, batch:16, elevator, look or deadline
@@ -643,7 +643,7 @@ pub(crate) struct TimedArgs {
 }
 
 impl TimedArgs {
-    /// Whether anything is fetched ahead. Anything that is not "none" may be a slip, which is found later.
+    /// Whether read-ahead is on. The text is parsed later.
     pub(crate) fn reads_ahead(&self) -> bool {
         self.readahead != "none"
     }

@@ -30,7 +30,7 @@ pub(crate) struct Results {
     pub(crate) trace: TraceSummary,
     /// Parts of each cache.
     pub(crate) shards: u32,
-    /// What was fetched ahead.
+    /// The read-ahead of the replay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) readahead: Option<String>,
     pub(crate) results: Vec<Row>,
@@ -102,8 +102,7 @@ impl Results {
         }
         if self.readahead.is_some() {
             text.push_str("\nblocks read from the device, for 100 references\n");
-            let read = |row: &Row| row.prefetch_issued.map(|ahead| (row.misses + ahead) as f64 / row.references as f64);
-            self.grid(&policies, false, read).show(&mut text, width);
+            self.grid(&policies, false, Row::read_ratio).show(&mut text, width);
         }
         for note in &self.notes {
             wrapped(&mut text, &format!("note: {note}"), width);
@@ -111,7 +110,7 @@ impl Results {
         text
     }
 
-    /// What `ratio` says of each policy at each size, in percent; the highest is `marked`.
+    /// `ratio` of each policy at each size, in percent. With `marked`, the highest has a mark.
     fn grid(&self, policies: &[&str], marked: bool, ratio: impl Fn(&Row) -> Option<f64>) -> Grid {
         let sizes: BTreeMap<u64, u64> = self.results.iter().map(|row| (row.size_blocks, row.size_bytes)).collect();
         let mut grid = Grid::new(policies);
@@ -154,7 +153,7 @@ impl Results {
             );
         }
         if let Some(readahead) = &self.readahead {
-            let _ = write!(text, "\nread-ahead {readahead}, where everything arrives at once");
+            let _ = write!(text, "\nread-ahead {readahead}; loads take no time");
         }
         if self.shards > 1 {
             let _ = write!(text, "\neach cache in {} parts", self.shards);

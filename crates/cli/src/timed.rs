@@ -48,7 +48,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     write(&args.output, &results, &references)
 }
 
-/// Hit ratios with read-ahead, where everything arrives at once.
+/// Hit ratios with read-ahead, on a device that takes no time.
 pub(crate) fn run_at_once(args: &SimArgs) -> anyhow::Result<()> {
     ensure!(
         args.is_one_trace(),

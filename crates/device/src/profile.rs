@@ -23,7 +23,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("object-store", include_str!("../profiles/object-store.toml")),
 ];
 
-/// No device: its name is known, but not listed.
+/// A device that takes no time, for replays without a device. It is not among the listed names.
 const INSTANT: (&str, &str) = ("instant", include_str!("../profiles/instant.toml"));
 
 /// The limits of a device's size.

@@ -54,7 +54,7 @@ impl Engine {
             missed: submitted.missed,
             end: end_block,
             room: self.policy.room_ahead().into(),
-            // Two windows.
+            // Two windows are fetched at a time.
             longest: u64::from(self.config.limits.prefetching / 2),
             request_blocks: self.volumes.get(read.volume).and_then(|state| state.cost.request_blocks()),
         };

@@ -45,8 +45,8 @@ pub struct Config {
     /// Blocks have the same slots in each run, for simulations. A client that chooses which blocks are referenced could
     /// then fill a bucket of the index.
     pub fixed_hash: bool,
-    /// Prefetched blocks enter the policy when they are fetched, as in published systems; else they wait beside it for their first use.
-    /// Tenants and unified policies have rules of their own.
+    /// Prefetched blocks enter the policy when they are fetched, as in published systems. Otherwise they wait beside it for their first
+    /// use. Ignored with tenants and with unified policies, which have rules of their own.
     pub into_policy: bool,
 }
 

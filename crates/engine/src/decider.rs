@@ -28,13 +28,13 @@ pub(crate) trait Decider: Policy + Send {
         None
     }
 
-    /// How many prefetched blocks may wait for their first use; windows of read-ahead are as short as that needs.
+    /// Maximum number of prefetched blocks that wait for their first use. Read-ahead shortens its windows to that.
     fn room_ahead(&self) -> u32 {
         u32::MAX
     }
 
-    /// Whether it hears of the first use of a prefetched block, as of a reference.
-    fn hears_first_use(&self) -> bool {
+    /// Whether the first use of a prefetched block is a reference.
+    fn counts_first_use(&self) -> bool {
         self.tenants().is_some()
     }
 
@@ -167,7 +167,7 @@ impl Decider for Single {
         if self.policies.waits() { self.policies.most() } else { u32::MAX }
     }
 
-    fn hears_first_use(&self) -> bool {
+    fn counts_first_use(&self) -> bool {
         self.policies.waits()
     }
 
@@ -293,7 +293,7 @@ mod tests {
         let hit = engine.submit(0, ask(Op::Read, 1, 10)).unwrap().reply.expect("a hit");
         assert!(matches!(hit.outcome, Outcome::Data(_)));
         engine.submit(0, ask(Op::Read, 2, 11)).unwrap();
-        // A block that was prefetched is heard of at its first use.
+        // The first use of a prefetched block is its first reference.
         let expected = [(Kind::Read, 7), (Kind::Write, 9), (Kind::Read, 10), (Kind::Read, 11)];
         assert_eq!(*heard.lock().unwrap(), expected);
     }

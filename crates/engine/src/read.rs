@@ -35,7 +35,7 @@ impl Engine {
         }
         for (block, &slot) in blocks.zip(&slots) {
             if self.memory.first_use(&mut self.volumes, request.volume, self.slots.frame(slot))
-                && !self.policy.hears_first_use()
+                && !self.policy.counts_first_use()
             {
                 continue;
             }
@@ -279,7 +279,7 @@ impl Engine {
         }
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let considered = blocks.start..blocks.end.min(blocks.start + free);
-        // A policy takes it for what was referenced before the restart.
+        // For a single policy, a reference: the block was referenced before the restart.
         let kind = if self.hears_tenants() || self.levels.unified { Kind::Prefetch } else { Kind::Read };
         let (next, loading) = self.load_ahead(request, considered, kind, now);
         self.volumes.state_mut(request.volume).counters.prefetch_issued += u64::from(loading);

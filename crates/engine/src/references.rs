@@ -43,7 +43,7 @@ impl Engine {
             let frame = self.slots.frame(slot);
             if frame != NONE {
                 self.note_late(slot, frame, tenant);
-                if !self.memory.first_use(&mut self.volumes, key.volume(), frame) || self.policy.hears_first_use() {
+                if !self.memory.first_use(&mut self.volumes, key.volume(), frame) || self.policy.counts_first_use() {
                     self.policy.hit(slot, &access);
                     if self.levels.unified {
                         self.follow_orders();

@@ -176,9 +176,9 @@ pub(crate) struct VolumeState {
     pub(crate) failures: Option<Failures>,
     pub(crate) closing: Option<Closing>,
     pub(crate) listed: Listed,
-    /// What reads cost at its devices.
+    /// The cost of reads at its devices.
     pub(crate) cost: Cost,
-    /// How long they take, and what it knows of each level.
+    /// How long reads take at its devices, and what it knows of each level.
     pub(crate) times: Times,
     pub(crate) worths: Vec<Worth>,
 }

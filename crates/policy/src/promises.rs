@@ -1,24 +1,25 @@
 //! A place for blocks that were prefetched and not referenced yet, the *promises*, beside a policy.
 //!
-//! A policy that distrusts new blocks evicts one that was read ahead before its first use, and a policy that trusts them takes a guess for a reference. So promises wait
-//! beside the policy, first in, first out, and enter it at their first use, as a reference then.
+//! A policy that distrusts new blocks evicts a block that was read ahead before its first use; a policy that trusts them treats a guess as a reference. Therefore promises wait
+//! beside the policy, first in, first out. At its first use, a promise enters the policy with a reference.
 //!
-//! * Promises take what they need, at most a quarter of a full cache. The policy's capacity is the rest.
-//! * Where they need less, the blocks that the policy evicted last stay beside it. A reference to one of these is a hit for the host, and one to a ghost for the policy.
-//! * A promise that was not used while half as many blocks entered as the cache has is the next block to leave.
+//! * The area of promises grows as needed, up to a quarter of a full cache. The policy's capacity is the rest.
+//! * If there are fewer promises than the area has room for, the blocks that the policy evicted last stay in it. A reference to one of them is a hit for the host, and a
+//!   reference to a ghost for the policy.
+//! * A promise expires if half as many blocks as the cache holds entered the policy since it came. Expired promises are evicted first.
 //!
-//! A host that prefetches nothing has the policy alone, and no memory is taken for promises.
+//! If the host prefetches nothing, the policy has the whole cache, and the area takes no memory.
 //!
-//! **Invariant:** a resident block is in the policy or beside it, and the policy has no more than its capacity. What is beside it can be a ghost of the policy, too; such a
+//! **Invariant:** a resident block is in the policy or in the area, and the policy has at most its capacity. A block in the area can also be a ghost of the policy; such a
 //! ghost is not reported as forgotten while it is resident.
 
 use crate::list::{Links, List};
 use crate::{Access, Kind, Policy, Room, Slot, Succession};
 
-/// Promises take at most one of so many blocks of a full cache.
+/// The area has at most one in `SHARE` blocks of a full cache.
 const SHARE: u32 = 4;
 
-/// The area becomes larger and smaller by so many blocks at a time.
+/// The area grows and shrinks by at most this many blocks at a time.
 const STEP: u32 = 64;
 
 /// A block beside the policy.
@@ -28,11 +29,11 @@ struct Beside {
     promise: bool,
     /// Whether the policy knows it, as a ghost.
     ghost: bool,
-    /// How many blocks had entered the policy when it came.
+    /// Value of `Area::entered` when it came.
     since: u64,
 }
 
-/// The blocks beside the policy, which have numbers of their own.
+/// The blocks beside the policy, each with a number of its own.
 struct Area {
     /// By slot, its number and one; 0 for all others.
     numbers: Vec<u32>,
@@ -40,25 +41,25 @@ struct Area {
     free: Vec<u32>,
     /// The latest first.
     promises: List,
-    /// Blocks that the policy evicted, and promises that were not used in time. The last one leaves next.
+    /// Blocks that the policy evicted, and expired promises. The last one is evicted next.
     parked: List,
-    /// The blocks of the cache that the policy leaves to the area.
+    /// Blocks of the cache that belong to the area.
     size: u32,
-    /// What the size becomes, in steps.
+    /// The size that is approached in steps.
     goal: u32,
-    /// The most promises since the last look.
+    /// Largest number of promises since `adjusted`.
     most: u32,
-    /// The blocks that entered the policy.
+    /// Number of blocks that entered the policy.
     entered: u64,
-    /// Of them, those before the last look.
-    looked: u64,
+    /// Value of `entered` when `goal` was last reduced.
+    adjusted: u64,
 }
 
 impl Area {
     fn new(room: Room) -> Area {
         let (links, [promises, parked]) = Links::with_own(0);
         let numbers = vec![0; room.slots as usize];
-        Area { numbers, links, free: Vec::new(), promises, parked, size: 0, goal: 0, most: 0, entered: 0, looked: 0 }
+        Area { numbers, links, free: Vec::new(), promises, parked, size: 0, goal: 0, most: 0, entered: 0, adjusted: 0 }
     }
 
     /// The number of `slot` if it is here.
@@ -96,8 +97,8 @@ impl Area {
         beside
     }
 
-    /// Promises that came before `since` blocks had entered are the next to leave. A few in each call.
-    fn give_up(&mut self, since: u64) {
+    /// Expires promises that came before `since`, at most two in each call.
+    fn expire(&mut self, since: u64) {
         for _ in 0..2 {
             let Some(number) = self.promises.back(&self.links) else { return };
             if self.links.own(number).since >= since {
@@ -117,7 +118,7 @@ pub struct Promises {
     /// Whether prefetched blocks wait here; if not, they enter the policy at once.
     waits: bool,
     area: Option<Box<Area>>,
-    /// Slots that nobody knows any more.
+    /// Slots that neither the policy nor the area uses any more.
     forgotten: Vec<Slot>,
 }
 
@@ -127,7 +128,7 @@ impl Promises {
         Promises { policy, room, waits, area: None, forgotten: Vec::new() }
     }
 
-    /// Whether prefetched blocks wait beside the policy, which hears of their first use.
+    /// Whether prefetched blocks wait beside the policy, so that their first use is a reference.
     pub fn waits(&self) -> bool {
         self.waits
     }
@@ -167,12 +168,12 @@ impl Promises {
         Room { capacity: self.room.capacity - size, ..self.room }
     }
 
-    /// The most promises that a full cache keeps, if they wait.
+    /// Maximum number of promises in a full cache, if they wait.
     pub fn most(&self) -> u32 {
         self.room.capacity / SHARE
     }
 
-    /// Takes what the policy forgot. What is resident stays.
+    /// Takes the slots that the policy forgot, except those of blocks in the area.
     fn drain(&mut self) {
         while let Some(slot) = self.policy.take_forgotten() {
             match self.area.as_mut().and_then(|area| Some((area.find(slot)?, area))) {
@@ -182,14 +183,14 @@ impl Promises {
         }
     }
 
-    /// The policy has just evicted `slot`, which stays until there is no room for it.
+    /// Keeps `slot`, which the policy has just evicted, in the area.
     fn park(&mut self, slot: Slot) {
         let area = self.area.as_mut().expect("a policy alone has all blocks");
         area.add(Beside { slot: slot.0, promise: false, ghost: true, since: 0 });
         self.drain();
     }
 
-    /// Takes the block that leaves first out of the area.
+    /// Evicts a block from the area, if it has any.
     fn leave(&mut self) -> Option<Slot> {
         let area = self.area.as_mut()?;
         let number = area.parked.back(&area.links).or_else(|| area.promises.back(&area.links))?;
@@ -199,7 +200,7 @@ impl Promises {
         Some(slot)
     }
 
-    /// The policy has room for `slot`, which is inserted next.
+    /// Makes room in the policy for `slot`, which is inserted next.
     fn make_room(&mut self, slot: Slot, access: &Access) {
         if self.policy.resident() >= self.inner().capacity {
             let victim = self.policy.evict(slot, access).expect("a policy of the registry keeps what comes in");
@@ -212,13 +213,13 @@ impl Promises {
         self.area.iter_mut().for_each(|area| area.entered += 1);
     }
 
-    /// A block is about to enter the policy. Promises are given up, and from time to time the area becomes smaller.
-    fn look(&mut self) {
+    /// Before a block enters the policy: expires promises, and shrinks the area if it was larger than needed.
+    fn adjust(&mut self) {
         let half = u64::from(self.room.capacity / 2);
         let Some(area) = &mut self.area else { return };
-        area.give_up(area.entered.saturating_sub(half));
-        if area.entered - area.looked > half {
-            area.looked = area.entered;
+        area.expire(area.entered.saturating_sub(half));
+        if area.entered - area.adjusted > half {
+            area.adjusted = area.entered;
             area.goal = area.size.min(area.most.max(area.size / 2));
             area.most = area.promises.len();
         }
@@ -226,7 +227,7 @@ impl Promises {
         self.set_size(size);
     }
 
-    /// The policy leaves `size` blocks to the area from now on.
+    /// Sets the size of the area to `size` blocks.
     fn set_size(&mut self, size: u32) {
         let area = self.area.as_mut().expect("it has a size");
         if std::mem::replace(&mut area.size, size) != size {
@@ -246,7 +247,7 @@ impl Promises {
         }
     }
 
-    /// `incoming`, one of `more` promises to come or no promise, needs room in the full cache. The area becomes larger if all of its blocks are promises, as far as it may.
+    /// Before `incoming` enters the full cache: grows the area by up to `more` promises if it holds nothing but promises.
     fn widen(&mut self, incoming: Slot, more: u32) {
         let most = self.most();
         let area = self.area.as_mut().expect("there are promises");
@@ -258,7 +259,7 @@ impl Promises {
         self.keep(incoming);
     }
 
-    /// The policy may have forgotten `incoming`, which its host still knows.
+    /// The host still uses the slot of `incoming`, even if the policy has forgotten it.
     fn keep(&mut self, incoming: Slot) {
         self.drain();
         self.forgotten.retain(|&slot| slot != incoming);
@@ -271,7 +272,7 @@ impl Policy for Promises {
         match self.area.as_ref().and_then(|area| area.find(slot)) {
             None => self.policy.hit(slot, access),
             Some(number) => {
-                self.look();
+                self.adjust();
                 self.drain();
                 self.area.as_mut().expect("it is there").take(number);
                 self.make_room(slot, access);
@@ -292,7 +293,7 @@ impl Policy for Promises {
         if self.area.is_none() {
             return self.policy.evict(incoming, access);
         }
-        self.look();
+        self.adjust();
         self.widen(incoming, 0);
         self.make_room(incoming, access);
         Some(self.leave().expect("the policy has less than all blocks"))

@@ -3,7 +3,7 @@
 
 #![doc = include_str!("../README.md")]
 
-mod experience;
+mod runs;
 mod spec;
 mod streams;
 mod window;
@@ -25,11 +25,11 @@ pub struct Reference {
     pub missed: bool,
     /// The number of blocks of `file`.
     pub end: u64,
-    /// How many fetched blocks may wait for their first use. Windows are shorter if those of all streams would not fit.
+    /// Maximum number of fetched blocks that wait for their first use. Windows are shortened until those of all streams fit.
     pub room: u64,
-    /// The longest window that the engine can fetch while the one before it is used.
+    /// Maximum length of a window of `auto`, in blocks: half of the blocks that the engine prefetches at a time.
     pub longest: u64,
-    /// How many blocks more take the device as long as one request more; `None` if that is not known.
+    /// Number of blocks whose transfer takes the device as long as one request; `None` if unknown.
     pub request_blocks: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Prefetcher {
             Spec::Auto => Algorithm::Auto {
                 least: blocks(Spec::MAX_BYTES),
                 most: blocks(Spec::AUTO_MAX_BYTES),
-                streams: Streams::experienced(Spec::STREAMS),
+                streams: Streams::adaptive(Spec::STREAMS),
             },
             Spec::IntoPolicy(ref spec) => return Prefetcher::new(spec, block_bytes),
         };

@@ -20,19 +20,19 @@ pub enum Spec {
         /// The number of streams that are remembered.
         streams: usize,
     },
-    /// As `Linux`, with windows by what earlier reads did.
+    /// As `Linux`, with windows chosen by statistics of earlier reads.
     Auto,
     /// The aligned extent of a miss.
     Extent {
         /// Its size; a power of two.
         bytes: u32,
     },
-    /// As this one, but blocks enter the policy when they are fetched, as in published systems, and windows are not shortened: for
-    /// simulations.
+    /// The same algorithm under the rule of published systems, for simulations: blocks enter the policy when they are fetched, and
+    /// windows are not shortened.
     IntoPolicy(Box<Spec>),
 }
 
-/// Its form.
+/// The suffix of `IntoPolicy`.
 const INTO_POLICY: &str = ":into=policy";
 
 /// The names before parameters.
@@ -48,7 +48,7 @@ pub enum SpecError {
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
-    /// It is for simulations.
+    /// It is valid in simulations only.
     #[error(
         "read-ahead '{0}': into=policy is for nigh sim; when serving, blocks that were read ahead wait beside the policy"
     )]
@@ -68,7 +68,7 @@ impl Spec {
     pub const STREAMS: usize = 32;
     /// The default of the longest window, that of Linux: its `read_ahead_kb` is 128.
     pub const MAX_BYTES: u32 = 128 << 10;
-    /// The longest window of `auto`, on devices where a request costs as much as that.
+    /// The longest window of `auto`, for devices where a request takes as long as the transfer of as many blocks.
     pub const AUTO_MAX_BYTES: u32 = 1 << 20;
     /// The longest window or extent.
     const BYTES_MOST: u32 = 16 << 20;
@@ -81,7 +81,7 @@ impl Spec {
         matches!(self, Spec::IntoPolicy(_))
     }
 
-    /// Reads the specification of a server.
+    /// Parses a specification for a server, which rejects `into=policy`.
     pub fn served(text: &str) -> Result<Spec, SpecError> {
         let spec: Spec = text.parse()?;
         if spec.is_into_policy() { Err(SpecError::Simulation(Box::new(spec))) } else { Ok(spec) }

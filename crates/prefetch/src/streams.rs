@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::Reference;
-use crate::experience::{Experience, Run};
+use crate::runs::{Run, Runs};
 use crate::window::Window;
 
 /// A stream with a window.
@@ -16,7 +16,7 @@ struct Stream {
     end: u64,
     /// The time of that, in references.
     used: u64,
-    /// With `auto`, the run of which it is.
+    /// With `auto`, its run.
     run: Option<Run>,
 }
 
@@ -30,8 +30,8 @@ pub(crate) struct Streams {
     references: u64,
     /// The stream that was referenced last.
     last: usize,
-    /// With `auto`.
-    experience: Option<Experience>,
+    /// With `auto`, the statistics that decide on windows.
+    runs: Option<Runs>,
 }
 
 /// The number of ends that are remembered.
@@ -44,7 +44,7 @@ const WINDOW_LEAST: u64 = 4;
 enum Found {
     /// It is in this stream's window, directly after the window, or directly after the stream's last reference.
     Stream(usize),
-    /// It continues a reference that belongs to no stream, and ended there.
+    /// It continues a reference that belongs to no stream, with this run and this end.
     Sequel(Option<Run>, u64),
     /// Neither.
     Stray,
@@ -52,19 +52,12 @@ enum Found {
 
 impl Streams {
     pub(crate) fn new(most: usize) -> Streams {
-        Streams {
-            streams: Vec::new(),
-            ends: VecDeque::with_capacity(ENDS),
-            most,
-            references: 0,
-            last: 0,
-            experience: None,
-        }
+        Streams { streams: Vec::new(), ends: VecDeque::with_capacity(ENDS), most, references: 0, last: 0, runs: None }
     }
 
-    /// As `new`, for [`Streams::linux`] by what earlier reads did.
-    pub(crate) fn experienced(most: usize) -> Streams {
-        Streams { experience: Some(Experience::new()), ..Streams::new(most) }
+    /// As `new`; [`Streams::linux`] decides by statistics of earlier runs.
+    pub(crate) fn adaptive(most: usize) -> Streams {
+        Streams { runs: Some(Runs::new()), ..Streams::new(most) }
     }
 
     /// Tagged one-block look-ahead.
@@ -111,30 +104,14 @@ impl Streams {
         let found = self.find(file, blocks);
         let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
         let most = if missed || at_marker { most.min(self.fitting(room)) } else { most };
-        let mut run = None;
-        let mut likely = u64::MAX;
-        if let Some(experience) = &mut self.experience {
-            run = match found {
-                Found::Stream(at) => {
-                    let stream = &mut self.streams[at];
-                    if let Some(run) = &mut stream.run {
-                        experience.go_on(run, stream.end, blocks);
-                    }
-                    stream.run
-                }
-                Found::Sequel(run, end) => run.map(|mut run| {
-                    experience.go_on(&mut run, end, blocks);
-                    run
-                }),
-                Found::Stray => Some(experience.begin(blocks)),
-            };
-            if let Some(run) = &run {
-                likely = experience.likely(run, blocks.end);
-            }
-        }
-        let most = most.min(likely.saturating_add(blocks.end - blocks.start));
-        // The traces of a run tell nothing that its reads did not.
-        let traces = missed && self.experience.is_none();
+        let run = self.run(&found, blocks);
+        let remaining = match (&self.runs, &run) {
+            (Some(runs), Some(run)) => runs.remaining(run, blocks.end).saturating_add(blocks.end - blocks.start),
+            _ => u64::MAX,
+        };
+        let most = most.min(remaining);
+        // With statistics, cached blocks before a miss are no evidence.
+        let traces = missed && self.runs.is_none();
         if let Found::Stream(at) = found {
             self.last = at;
             let stream = &mut self.streams[at];
@@ -163,8 +140,8 @@ impl Streams {
             stream.used = self.references;
             return ahead(from, &stream.window);
         }
-        let begins = match (&self.experience, &run) {
-            (Some(experience), Some(run)) => missed && experience.begins(run),
+        let begins = match (&self.runs, &run) {
+            (Some(runs), Some(run)) => missed && runs.begins_window(run),
             _ => {
                 missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel(..)))
             }
@@ -185,11 +162,26 @@ impl Streams {
         ahead(blocks.end, &window)
     }
 
-    /// The longest window if each active stream has two in `room` blocks: the one that it reads, and the next one. A stream is active
-    /// while there are fewer references to others than blocks.
+    /// The longest window with which two windows of each active stream fit in `room` blocks: the one that is read, and the next one. A
+    /// stream is active if fewer than `room` references have followed its last one.
     fn fitting(&self, room: u64) -> u64 {
         let active = self.streams.iter().filter(|stream| self.references - stream.used < room).count();
         (room / (2 * active.max(1) as u64)).max(WINDOW_LEAST)
+    }
+
+    /// With `auto`, adds `blocks` to the statistics and returns their run.
+    fn run(&mut self, found: &Found, blocks: &Range<u64>) -> Option<Run> {
+        let runs = self.runs.as_mut()?;
+        let (mut run, end) = match *found {
+            Found::Stream(at) => (self.streams[at].run?, self.streams[at].end),
+            Found::Sequel(run, end) => (run?, end),
+            Found::Stray => return Some(runs.start(blocks)),
+        };
+        runs.extend(&mut run, end, blocks);
+        if let Found::Stream(at) = *found {
+            self.streams[at].run = Some(run);
+        }
+        Some(run)
     }
 
     fn find(&mut self, file: u64, blocks: &Range<u64>) -> Found {
@@ -350,7 +342,7 @@ mod tests {
     /// With `auto`, the last window of runs of 16 blocks is no longer than they are.
     #[test]
     fn little_is_fetched_behind_the_end_of_usual_runs() {
-        let mut streams = Streams::experienced(32);
+        let mut streams = Streams::adaptive(32);
         let mut run = |first: u64| {
             let mut end = first;
             for block in first..first + 16 {
@@ -367,7 +359,7 @@ mod tests {
     /// Both halves of random blocks.
     #[test]
     fn a_block_that_is_read_twice_is_no_run() {
-        let mut streams = Streams::experienced(32);
+        let mut streams = Streams::adaptive(32);
         let blocks = (1..500u64).map(|at| at * 7919 % 10_007);
         let reads = blocks.flat_map(|block| [(block, true), (block, false)]);
         let fetched = reads.filter_map(|(block, missed)| streams.read(1, &(block..block + 1), missed, 32, |_| 0));

@@ -195,7 +195,7 @@ impl Collector {
     }
 
     fn round(&mut self, before_ns: u64, writer: &mut Writer) {
-        // Seen before the files of new processes are: a process that has ended creates none.
+        // Checked before new shared files are: a process that has ended creates none.
         let ended: Vec<u32> = self.expected.keys().copied().filter(|&process| has_ended(process)).collect();
         self.discover(writer);
         for at in 0..self.processes.len() {
@@ -412,15 +412,14 @@ impl Collector {
         true
     }
 
-    /// A process executes the program at `path`, or did not succeed.
+    /// Takes in a record of `execve`: of the program at `path`, or of its failure.
     fn executes(&mut self, record: &Record, path: String) {
-        let is_limit = self.missed.len() >= MISSED_MOST || self.missed.contains_key(&path);
         if record.result == EXEC_FAILED {
             self.expected.remove(&record.tid);
             return;
         }
-        // A program that cannot be executed, such as each of those that are tried along the PATH, is none.
-        if is_limit || !is_program(Path::new(&path)) {
+        // A file that is not executable, such as each of those that are tried along the PATH, is no program.
+        if self.missed.len() >= MISSED_MOST || self.missed.contains_key(&path) || !is_program(Path::new(&path)) {
             return;
         }
         let why = match Program::find(&path) {
@@ -438,7 +437,7 @@ impl Collector {
         self.missed.insert(path, why);
     }
 
-    /// Notes which programs have no shared file: of those that were expected, the ones whose process has ended; all in the last round.
+    /// Notes expected programs that have no shared file as not recorded: those whose process has `ended`, and all in the last round.
     fn miss(&mut self, ended: &[u32], is_last: bool) {
         let mut missed = Vec::new();
         self.expected.retain(|&process, (time_ns, path)| {
@@ -453,7 +452,7 @@ impl Collector {
         missed.extend(self.processes.iter().filter(|process| process.reader.has_unrecorded()).map(of_process));
         for path in missed {
             if self.missed.len() < MISSED_MOST {
-                self.missed.insert(path, UNREACHED);
+                self.missed.entry(path).or_insert(UNREACHED);
             }
         }
     }

@@ -58,6 +58,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Blocks read from the device for each reference; nothing without read-ahead.
+    pub fn read_ratio(&self) -> Option<f64> {
+        self.prefetch_issued.map(|ahead| (self.misses + ahead) as f64 / self.references as f64)
+    }
+
     /// With the references that write, and those of them that hit, beside all.
     pub fn with_writes(self, writes: u64, write_hits: u64) -> Row {
         let (reads, read_hits) = (self.references - writes, self.hits - write_hits);

@@ -86,8 +86,6 @@ mod tests {
 
     fn table(key: &Key) -> (RecordBatch, Vec<Row>) {
         let row = Row {
-            prefetch_issued: None,
-            prefetch_used: None,
             policy: "lru".to_owned(),
             size_blocks: 10,
             size_bytes: 40_960,
@@ -106,6 +104,8 @@ mod tests {
             references_per_s: None,
             error: None,
             ghosts: Some(0),
+            prefetch_issued: None,
+            prefetch_used: None,
         };
         let rows = vec![row.clone(), Row { policy: "opt".to_owned(), evictions: None, error: Some(0.01), ..row }];
         let trace = TraceSummary {

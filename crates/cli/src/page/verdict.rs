@@ -125,15 +125,12 @@ pub(super) fn of_replay(results: &Results) -> Option<Verdict> {
     if let Some(readahead) = &results.readahead {
         let read = |policy: &str| {
             let row = results.results.iter().find(|row| row.policy == policy && row.size_bytes == bytes)?;
-            Some(format!("{policy} {:.0}", 100.0 * (row.misses + row.prefetch_issued?) as f64 / row.references as f64))
+            Some(format!("{policy} {:.0}", 100.0 * row.read_ratio()?))
         };
         let read: Vec<String> = distinct([best, present].into_iter()).into_iter().filter_map(read).collect();
         facts.push((
             "read-ahead".to_owned(),
-            format!(
-                "{readahead}, where everything arrives at once. Blocks read for 100 references: {}.",
-                read.join(", ")
-            ),
+            format!("{readahead}; loads take no time. Blocks read for 100 references: {}.", read.join(", ")),
         ));
     } else if online().all(|row| row.references == trace.references) {
         let most = 100.0 * (1.0 - trace.distinct_blocks as f64 / trace.references as f64);

@@ -289,6 +289,7 @@ fn read_ahead_is_replayed() {
         for (policy, hits) in ahead.iter().filter(|(policy, _)| ["lru", "lirs", "arc"].contains(&&policy[..])) {
             // A few blocks are not fetched ahead because too many are on their way.
             let served = served(&folder, &trace, policy, blocks, 0, &rule);
+            println!("{policy} on {name}: {served} served, {hits} replayed");
             assert!(
                 served.abs_diff(*hits) <= REQUESTS as u64 / 100,
                 "{policy} on {name}: {served} served, {hits} replayed"

@@ -68,7 +68,7 @@ fn promises_take_at_most_a_quarter() {
     assert!((140..150).all(|block| host.resident.contains(&block)));
 }
 
-/// What is read ahead and used leaves the working set of LIRS in memory.
+/// A scan that is read ahead and used does not displace the working set of LIRS.
 #[test]
 fn a_scan_that_is_read_ahead_replaces_no_working_set() {
     let mut host = Host::new("lirs", 40, 60);
@@ -81,7 +81,7 @@ fn a_scan_that_is_read_ahead_replaces_no_working_set() {
     assert_eq!((0..30).filter(|block| host.resident.contains(block)).count(), 30);
 }
 
-/// Those that are not used leave, and the policy gets back what they took.
+/// Unused promises are evicted, and the policy gets their blocks back.
 #[test]
 fn unused_promises_leave() {
     let mut host = Host::new("lru", 40, 0);
@@ -94,7 +94,7 @@ fn unused_promises_leave() {
     assert_eq!(host.resident.len(), 40);
 }
 
-/// What the policy evicts stays while promises leave room for it.
+/// Blocks that the policy evicted stay while the area has room for them.
 #[test]
 fn evicted_blocks_stay_in_room_that_promises_leave() {
     let mut host = Host::new("lirs", 40, 60);

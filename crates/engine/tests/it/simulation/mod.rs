@@ -197,7 +197,7 @@ fn config(random: &mut Random) -> Config {
         },
         verify: 0,
         fixed_hash: true,
-        into_policy: random.random_bool(0.2),
+        into_policy: capacity.is_multiple_of(5),
     }
 }
 
