@@ -1,7 +1,7 @@
 //! Page faults in mappings of files, from the kernel's performance events.
 //!
-//! The kernel maps the cached pages around the one that a program touches, up to 64 KiB, so most accesses through a mapping cause no
-//! fault: those that are reported are a sample. Not reported are faults during system calls (a `write` of mapped memory), and the end of
+//! The kernel maps the cached pages around the one that a program touches, up to 64 KiB (since Linux 6.18 sometimes up to 2 MiB, if one
+//! call wrote or read them), so most accesses through a mapping cause no fault: those that are reported are a sample. Not reported are faults during system calls (a `write` of mapped memory), and the end of
 //! mappings, so that memory in their place may be taken for the file until something else is mapped there.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
