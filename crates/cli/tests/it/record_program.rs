@@ -334,7 +334,11 @@ fn full_memory_does_not_stop_the_program() {
     };
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"1 1\n"[..]), "{errors}");
-    assert!(errors.contains("recorded ") && errors.contains("/threads (it could not use nigh's folder"), "{errors}");
+    // On a busy machine, the memory may be full after the program has begun, and before its threads do.
+    let is_named = ["/threads", "threads or children of it"]
+        .iter()
+        .any(|name| errors.contains(&format!("{name} (it could not use nigh's folder")));
+    assert!(errors.contains("recorded ") && is_named, "{errors}");
     assert!(!errors.contains("no calls lost"), "{errors}");
 }
 
