@@ -136,6 +136,9 @@ enum Bench {
         /// Who makes the requests
         #[arg(long, value_delimiter = ',', default_value = "client,fio")]
         part: Vec<live::Part>,
+        /// Rules of read-ahead
+        #[arg(long, value_delimiter = ',', default_value = "linux,auto")]
+        readahead: Vec<String>,
     },
     /// What a client of `nigh serve` waits because of others: beside 20 hostile clients and 8 sick devices (FUSE, root)
     Isolation {
@@ -281,7 +284,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload, seed } => dulo::run(study, &workload, seed),
-        Bench::Live { part } => live::run(&part),
+        Bench::Live { part, readahead } => live::run(&part, &readahead),
         Bench::History { cells, blocks } => history::run(cells, blocks),
         Bench::Isolation { rounds, seconds, only, peers } => {
             let run = if peers { isolation::run_with_peers } else { isolation::run };

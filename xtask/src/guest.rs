@@ -1,4 +1,6 @@
-//! A guest with Debian's kernel and cgroup v2, emulated in software, that shows what the guard, or advice, does there.
+//! Guests with Debian's kernel and cgroup v2, emulated in software, that show what the guard, advice or read-ahead does there.
+
+pub(crate) mod readahead;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,8 +13,11 @@ use anyhow::{Context, bail, ensure};
 
 use crate::run::{cargo, check, root};
 
-/// Seconds after which the guest is given up.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a guest may take.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// A machine without the processor's help, which not every machine has that is virtual itself.
+const MACHINE: [&str; 6] = ["-accel", "tcg", "-cpu", "max", "-smp", "1"];
 
 /// The modules that a virtio disk needs, in the order of loading.
 const MODULES: &[&str] = &[
@@ -138,13 +143,9 @@ impl Part {
     }
 }
 
-/// Starts a guest, prints its console, and fails unless it passed.
+/// Starts a guest, prints what it reports, and fails unless it passed.
 pub(crate) fn run(part: Part) -> anyhow::Result<()> {
-    let needed = ["qemu-system-x86_64", "apt-get", "dpkg", "ldd"];
-    let missing = needed.iter().chain(part.tools()).chain(part.programs()).find(|tool| !is_installed(tool));
-    if !cfg!(target_arch = "x86_64") || missing.is_some() {
-        let reason = missing.map_or("the guest is an x86-64".into(), |tool| format!("{tool} is not installed"));
-        println!("skipped: guest {}: {reason}", part.name());
+    if !is_possible(part.name(), part.tools().iter().chain(part.programs())) {
         return Ok(());
     }
     let start = Instant::now();
@@ -154,13 +155,32 @@ pub(crate) fn run(part: Part) -> anyhow::Result<()> {
     build(part)?;
     let (kernel, image) = (kernel(&unpacked)?, initramfs(&folder, &unpacked, part)?);
     let disk = if matches!(part, Part::Advise) { data(&folder)? } else { swap(&folder)? };
-    let said = boot(&kernel, &image, &disk, part)?;
-    // What the firmware leaves on the console stands before the first line.
-    let lines = said.lines().filter_map(|line| line.get(line.find("guest: ")?..));
-    lines.for_each(|line| println!("{line}"));
+    let mut qemu = qemu(&kernel, &image);
+    qemu.args(["-m", part.megabytes()]);
+    // Programs thrash only where they wait for a slow disk.
+    let throttle = if matches!(part, Part::Cases | Part::Advise) { "" } else { ",throttling.iops-total=500" };
+    qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe{throttle}", disk.display()));
+    let mut passed = false;
+    let said = boot(qemu, &image.with_extension("console"), |line| {
+        println!("guest: {line}");
+        passed |= line == "passed";
+        Ok(())
+    })?;
     println!("{:.0} s", start.elapsed().as_secs_f64());
-    ensure!(said.lines().any(|line| line == "guest: passed"), "the guest did not pass; its console:\n{said}");
+    ensure!(passed, "the guest did not pass; its console:\n{said}");
     Ok(())
+}
+
+/// Whether a guest can run here. If not, why not is printed.
+fn is_possible<'a>(name: &str, mut tools: impl Iterator<Item = &'a &'a str>) -> bool {
+    let needed = ["qemu-system-x86_64", "apt-get", "dpkg", "ldd"];
+    let missing = needed.iter().find(|tool| !is_installed(tool)).or_else(|| tools.find(|tool| !is_installed(tool)));
+    let possible = cfg!(target_arch = "x86_64") && missing.is_none();
+    if !possible {
+        let reason = missing.map_or("the guest is an x86-64".into(), |tool| format!("{tool} is not installed"));
+        println!("skipped: guest {name}: {reason}");
+    }
+    possible
 }
 
 fn swap(folder: &Path) -> anyhow::Result<PathBuf> {
@@ -234,14 +254,10 @@ fn build(part: Part) -> anyhow::Result<()> {
 
 fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathBuf> {
     let tree = folder.join(part.name());
-    for name in ["bin", "dev", "modules", "proc", "run", "sys", "tmp", "usr/bin", "var/tmp"] {
-        fs::create_dir_all(tree.join(name))?;
-    }
-    let busybox = unpacked.join("bin/busybox");
-    fs::copy(&busybox, tree.join("bin/busybox"))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let release = target.join("release");
     let built = part.built().iter().map(|(program, path)| (release.join(program), *path));
+    fs::create_dir_all(tree.join("usr/bin"))?;
     for (program, path) in built.chain(part.programs().iter().map(|path| (path.into(), *path))) {
         place(&tree, &program, Path::new(path))?;
         for library in libraries(&program)? {
@@ -255,6 +271,16 @@ fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathB
         let source = root().join("crates/cli/tests/it/recorded/loop.c");
         check(Command::new("gcc").args(["-O1", "-o"]).args([tree.join("usr/bin/loop"), source]))?;
     }
+    packed(&tree, unpacked, &part.start())
+}
+
+/// The archive that a guest starts with: a tree, with busybox, the modules for its disk, and what its first process does.
+fn packed(tree: &Path, unpacked: &Path, start: &str) -> anyhow::Result<PathBuf> {
+    for name in ["bin", "dev", "modules", "proc", "run", "sys", "tmp", "var/tmp"] {
+        fs::create_dir_all(tree.join(name))?;
+    }
+    let busybox = unpacked.join("bin/busybox");
+    fs::copy(&busybox, tree.join("bin/busybox"))?;
     let versions = unpacked.join("lib/modules");
     let version = fs::read_dir(&versions)?.flatten().next().context("no modules were unpacked")?.path();
     let mut order = String::new();
@@ -264,11 +290,11 @@ fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathB
         order.push_str(&format!("{}\n", name.to_string_lossy()));
     }
     fs::write(tree.join("modules/order"), order)?;
-    fs::write(tree.join("init"), format!("{INIT}{}", part.start()))?;
+    fs::write(tree.join("init"), format!("{INIT}{start}"))?;
     fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
-    let image = folder.join(part.name()).with_extension("cpio");
+    let image = tree.with_extension("cpio");
     let shell = r#"find . | "$0" cpio -o -H newc >"$1""#;
-    check(Command::new("sh").args(["-c", shell]).args([&busybox, &image]).current_dir(&tree).stderr(Stdio::null()))?;
+    check(Command::new("sh").args(["-c", shell]).args([&busybox, &image]).current_dir(tree).stderr(Stdio::null()))?;
     Ok(image)
 }
 
@@ -308,27 +334,41 @@ fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }
 
-/// Runs the guest to its end and returns what its console said.
-fn boot(kernel: &Path, image: &Path, disk: &Path, part: Part) -> anyhow::Result<String> {
+/// A guest without a disk yet, whose console is the standard output.
+fn qemu(kernel: &Path, image: &Path) -> Command {
     let mut qemu = Command::new("qemu-system-x86_64");
-    qemu.args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-nographic", "-no-reboot", "-net", "none"]);
-    qemu.args(["-m", part.megabytes()]);
+    qemu.args(MACHINE).args(["-nographic", "-no-reboot", "-net", "none"]);
     qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
     qemu.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"]);
-    // Programs thrash only where they wait for a slow disk.
-    let throttle = if matches!(part, Part::Cases | Part::Advise) { "" } else { ",throttling.iops-total=500" };
-    qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe{throttle}", disk.display()));
-    let console = image.with_extension("console");
-    let mut guest = qemu.stdin(Stdio::null()).stdout(fs::File::create(&console)?).spawn().context("qemu")?;
+    qemu
+}
+
+/// Runs a guest to its end, calls `report` for each line that it reports while it runs, and returns all that its console has.
+fn boot(
+    mut qemu: Command,
+    console: &Path,
+    mut report: impl FnMut(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
+    let mut guest = qemu.stdin(Stdio::null()).stdout(fs::File::create(console)?).spawn().context("qemu")?;
     let start = Instant::now();
-    while guest.try_wait()?.is_none() {
+    let mut reported = 0;
+    loop {
+        let ended = guest.try_wait()?.is_some();
+        let said = String::from_utf8_lossy(&fs::read(console)?).replace('\r', "");
+        let whole = said.get(..said.rfind('\n').map_or(0, |end| end + 1)).unwrap_or_default();
+        // What the firmware leaves on the console stands before the first line.
+        let lines: Vec<&str> = whole.lines().filter_map(|line| Some(line.split_once("guest: ")?.1)).collect();
+        for line in lines.get(reported..).unwrap_or_default() {
+            report(line)?;
+        }
+        reported = lines.len();
+        if ended {
+            return Ok(said);
+        }
         if start.elapsed() > PATIENCE {
             guest.kill().and_then(|()| guest.wait())?;
-            let said = fs::read_to_string(&console).unwrap_or_default();
             bail!("the guest did not end in {} s; its console:\n{said}", PATIENCE.as_secs());
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-    let said = fs::read(&console)?;
-    Ok(String::from_utf8_lossy(&said).replace('\r', ""))
 }

@@ -150,6 +150,13 @@ enum Command {
     },
     /// What `nigh advise` does on cgroup v2, in the same way
     AdviseGuest,
+    /// How long a guest takes to boot, search, and query two databases, on a disk of 2 ms that `nigh serve` caches, with each rule of
+    /// read-ahead (QEMU, debootstrap, root)
+    ReadaheadGuest {
+        /// Rules of read-ahead
+        #[arg(long, value_delimiter = ',', default_value = "none,linux,auto")]
+        rules: Vec<String>,
+    },
     /// The Debian package: programs, units, manual pages and completions
     Package {
         /// Only check it, with the programs of the tests
@@ -196,6 +203,7 @@ fn main() -> ExitCode {
         Command::Instructions => instructions::instructions(),
         Command::GuardGuest { part } => guest::run(part),
         Command::AdviseGuest => guest::run(guest::Part::Advise),
+        Command::ReadaheadGuest { rules } => guest::readahead::run(&rules),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),
         Command::Python { bench } => suite::python(&bench),

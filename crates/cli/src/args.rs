@@ -184,7 +184,7 @@ pub(crate) struct ServeArgs {
     /// When writes reach the devices [default: back]
     #[arg(long, visible_alias = "write", value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
-    /// Read-ahead for sequential reads: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K [default: none]
+    /// Read-ahead for sequential reads: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K [default: auto]
     #[arg(long, value_name = "READAHEAD")]
     pub(crate) readahead: Option<String>,
     /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
@@ -603,9 +603,9 @@ pub(crate) struct TimedArgs {
     #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
     pub(crate) level: Vec<String>,
     /// Read-ahead: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K. With `:into=policy`, blocks enter the policy when they
-    /// are fetched. Without --device, loads take no time
-    #[arg(long, value_name = "READAHEAD", default_value = "none")]
-    pub(crate) readahead: String,
+    /// are fetched. Without --device, loads take no time [default: auto with --device, as 'nigh serve'; otherwise none]
+    #[arg(long, value_name = "READAHEAD")]
+    pub(crate) readahead: Option<String>,
     /// In which order requests go to the device: first-come, batch:16, elevator, look or deadline
     #[arg(long, value_name = "SCHEDULER", default_value = "deadline", requires = "device")]
     pub(crate) scheduler: String,
@@ -643,9 +643,9 @@ pub(crate) struct TimedArgs {
 }
 
 impl TimedArgs {
-    /// Whether read-ahead is on. The text is parsed later.
-    pub(crate) fn reads_ahead(&self) -> bool {
-        self.readahead != "none"
+    /// The rule of read-ahead, if it is on without a device. The text is parsed later.
+    pub(crate) fn readahead_at_once(&self) -> Option<&str> {
+        self.readahead.as_deref().filter(|rule| *rule != "none" && self.device.is_none())
     }
 }
 
@@ -680,8 +680,8 @@ pub(crate) struct PlanArgs {
     /// Simulate time, too, with the cache on this modelled device, such as hdd-7200 ('nigh devices' lists them)
     #[arg(long, value_name = "PROFILE", add = completion::devices())]
     pub(crate) device: Option<String>,
-    /// With --device, what is fetched ahead, as in 'nigh sim' [default: none]
-    #[arg(long, value_name = "READAHEAD", requires = "device")]
+    /// Read-ahead that is compared with none, and that --device has, as in 'nigh sim' [default: auto]
+    #[arg(long, value_name = "READAHEAD")]
     pub(crate) readahead: Option<String>,
     /// With --device, the order in which requests go to it, as in 'nigh sim' [default: deadline]
     #[arg(long, value_name = "SCHEDULER", requires = "device")]

@@ -69,7 +69,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Some(device) => timed::run(&args, device),
             None if !args.levels.is_empty() => tiers::run(&args),
             None if let Some(file) = &args.contents.contents => contents::run(&args, file),
-            None if args.timed.reads_ahead() => timed::run_at_once(&args),
+            None if args.timed.readahead_at_once().is_some() => timed::run_at_once(&args),
             None => sim::run(&args),
         }),
         Command::Plan(args) => plan::run(&args),

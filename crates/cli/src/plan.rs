@@ -1,5 +1,6 @@
 //! `nigh plan`: whether more memory or another policy is worth it, answered from a trace.
 
+mod ahead;
 mod search;
 mod timed;
 mod told;
@@ -10,6 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use nigh_sim::{Loader, Options, Sizes};
+use nigh_trace::Taken;
 use nigh_trace::format::parquet::ParquetReader;
 
 use crate::args::PlanArgs;
@@ -60,6 +62,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         "--device: the trace is read twice, so it must be a file"
     );
 
+    // The trace is read again for it.
+    let readahead = ahead::rule(args)?.filter(|_| args.trace != Path::new("-"));
+
     let (source, mut requests) = source::open(&args.trace, &args.input)?;
     let loader = Loader::new(Options {
         block_bytes: source.block_bytes,
@@ -82,7 +87,11 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let timed = timing.map(|settings| timed::simulate(settings, &answers)).transpose()?;
     let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
-    let verdict = Verdict::new(&answers, timed, price, &found.results.trace);
+    let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace);
+    // The kernel reads ahead for programs that were recorded above its page cache, by a rule of its own.
+    if let Some(rule) = readahead.filter(|_| source.taken != Some(Taken::Above)) {
+        verdict.ahead = ahead::compare(args, rule, &verdict)?;
+    }
     let told = words::tell(&verdict, args, source.taken, is_profiled(&args.trace));
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,

@@ -408,9 +408,9 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.host.adapt_batch = args.adapt_batch || file.adapt_batch.unwrap_or(false);
     settings.host.prefetch_window =
         args.prefetch_window.or(file.prefetch_window).unwrap_or(HostSettings::PREFETCH_WINDOW);
-    if let Some(text) = args.readahead.as_ref().or(file.readahead.as_ref()) {
-        settings.host.readahead = nigh_prefetch::Spec::served(text)?;
-    }
+    let readahead = args.readahead.as_ref().or(file.readahead.as_ref());
+    settings.host.readahead =
+        readahead.map_or(Ok(nigh_prefetch::Spec::SERVED), |text| nigh_prefetch::Spec::served(text))?;
     if let Some(text) = args.scheduler.as_ref().or(file.scheduler.as_ref()) {
         settings.host.scheduler = text.parse()?;
     }

@@ -43,6 +43,9 @@ pub(crate) struct Timing {
     pub(crate) latency_p99_us: Option<f64>,
 }
 
+/// A device that takes no time.
+const AT_ONCE: &str = "instant";
+
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     let (results, references) = simulate(args, device)?;
     write(&args.output, &results, &references)
@@ -54,9 +57,14 @@ pub(crate) fn run_at_once(args: &SimArgs) -> anyhow::Result<()> {
         args.is_one_trace(),
         "--readahead without --device takes one trace: with --device, several are programs at a time"
     );
-    let (results, references) = simulate(args, "instant")?;
+    let (results, references) = simulate(args, AT_ONCE)?;
     let found = Found { results: results.untimed(), internals: Vec::new() };
     sim::write(&args.output, &found, || crate::page::page(&found, &references))
+}
+
+/// The rows of `run_at_once`.
+pub(crate) fn rows_at_once(args: &SimArgs) -> anyhow::Result<Vec<nigh_sim::Row>> {
+    Ok(simulate(args, AT_ONCE)?.0.untimed().results)
 }
 
 /// The times alone.
@@ -88,7 +96,7 @@ impl Settings {
     fn parse(args: &TimedArgs, device: &str) -> anyhow::Result<Settings> {
         Ok(Settings {
             devices: Devices::parse(device).with_context(|| format!("--device {device}"))?,
-            readahead: args.readahead.parse()?,
+            readahead: args.readahead.as_deref().map_or(Ok(nigh_prefetch::Spec::SERVED), str::parse)?,
             scheduler: args.scheduler.parse()?,
             think: args.think.parse().map_err(|error| anyhow!("--think {error}"))?,
         })

@@ -16,7 +16,7 @@ const FLAGS: &[(&str, Given)] = &[
     ("--join", |args| args.join),
     ("--levels", |args| !args.levels.is_empty()),
     ("--patterns", |args| args.patterns.is_some()),
-    ("--readahead", |args| args.timed.reads_ahead() && args.timed.device.is_none()),
+    ("--readahead", |args| args.timed.readahead_at_once().is_some()),
     ("--sample", |args| args.sample.is_some()),
     ("--shards", |args| args.shards != 1),
     ("--size", |args| !args.size.is_empty()),

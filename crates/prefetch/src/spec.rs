@@ -64,6 +64,8 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// What a server does, and a simulation of one with a device, unless another algorithm was asked for.
+    pub const SERVED: Spec = Spec::Auto;
     /// The default number of streams that are remembered.
     pub const STREAMS: usize = 32;
     /// The default of the longest window, that of Linux: its `read_ahead_kb` is 128.

@@ -13,17 +13,22 @@ pub(super) struct Settings {
     device: String,
 }
 
-/// Reads what the command line says of the simulation, without the trace.
-pub(super) fn settings(args: &PlanArgs, device: &str) -> anyhow::Result<Settings> {
-    let line = ["nigh", "sim", "TRACE", "--device", device];
-    let Command::Sim(parsed) = Cli::try_parse_from(line)?.command else { bail!("'nigh sim' has another name") };
+/// The command line of a `nigh sim` of the trace.
+pub(super) fn sim(args: &PlanArgs) -> anyhow::Result<SimArgs> {
+    let Command::Sim(parsed) = Cli::try_parse_from(["nigh", "sim", "TRACE"])?.command else {
+        bail!("'nigh sim' has another name")
+    };
     let mut sim = SimArgs { input: args.input.clone(), ops: args.ops, threads: args.threads, ..*parsed };
     sim.trace = vec![args.trace.clone()];
-    for (given, setting) in [
-        (&args.readahead, &mut sim.timed.readahead),
-        (&args.scheduler, &mut sim.timed.scheduler),
-        (&args.think, &mut sim.timed.think),
-    ] {
+    sim.timed.readahead.clone_from(&args.readahead);
+    Ok(sim)
+}
+
+/// Reads what the command line says of the simulation, without the trace.
+pub(super) fn settings(args: &PlanArgs, device: &str) -> anyhow::Result<Settings> {
+    let mut sim = sim(args)?;
+    sim.timed.device = Some(device.to_owned());
+    for (given, setting) in [(&args.scheduler, &mut sim.timed.scheduler), (&args.think, &mut sim.timed.think)] {
         given.iter().for_each(|given| setting.clone_from(given));
     }
     timed::check_settings(&sim.timed, device)?;

@@ -7,6 +7,7 @@ use nigh_sim::plan::{Advice, Cell, Certainty, Gain};
 use nigh_sim::{Row, TraceSummary};
 use serde::Serialize;
 
+use super::ahead::Ahead;
 use super::search::Answers;
 use super::told::Told;
 use crate::results::Results;
@@ -58,6 +59,8 @@ pub(super) struct Verdict<'a> {
     pub(super) filled: Option<f64>,
     pub(super) timed: Option<Vec<Timing>>,
     pub(super) price: Option<Price>,
+    /// What read-ahead changes, if it was compared.
+    pub(super) ahead: Option<Ahead>,
 }
 
 impl<'a> Verdict<'a> {
@@ -77,11 +80,20 @@ impl<'a> Verdict<'a> {
         };
         let gain = gain.unwrap_or_else(|| evidence.addition());
         let certainty = gain.certainty(filled);
-        Verdict { answers, trace: trace.clone(), advice, gain, certainty, filled, timed, price }
+        Verdict { answers, trace: trace.clone(), advice, gain, certainty, filled, timed, price, ahead: None }
     }
 
     pub(super) fn bytes(&self, blocks: u64) -> u64 {
         blocks.saturating_mul(u64::from(self.trace.block_bytes))
+    }
+
+    /// The size of the cache as advised.
+    pub(super) fn advised_blocks(&self) -> u64 {
+        let question = self.answers.question;
+        match self.advice {
+            Advice::Grow | Advice::Both => question.grown(),
+            Advice::Record | Advice::Change | Advice::Keep => question.have,
+        }
     }
 
     pub(super) fn timing(&self, policy: &str, blocks: u64) -> Option<&Timing> {
@@ -125,6 +137,7 @@ impl<'a> Verdict<'a> {
             first_references: answers.first,
             filled: answers.filled,
             timed: self.timed.as_deref(),
+            ahead: self.ahead.as_ref(),
             results: &results.results,
             notes: &results.notes,
         }
@@ -151,6 +164,7 @@ pub(super) struct Document<'a> {
     first_references: f64,
     filled: [Option<f64>; 2],
     timed: Option<&'a [Timing]>,
+    ahead: Option<&'a Ahead>,
     results: &'a [Row],
     notes: &'a [String],
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use nigh_sim::plan::{Advice, Cell, Certainty, Measured};
 use nigh_trace::Taken;
 
+use super::ahead::{Ahead, Combination};
 use super::told::{Fact, NO_BREAK, Told};
 use super::verdict::Verdict;
 use crate::args::PlanArgs;
@@ -17,6 +18,7 @@ pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_
         facts.push(Fact { about: "addition", sentence: addition(verdict) });
         facts.push(Fact { about: "policy", sentence: policy(verdict) });
     }
+    facts.extend(readahead(verdict).map(|sentence| Fact { about: "read-ahead", sentence }));
     facts.extend(time(verdict, args.device.as_deref()).map(|sentence| Fact { about: "time", sentence }));
     facts.push(Fact { about: "certainty", sentence: certainty(verdict) });
     let assumed: Vec<String> = [
@@ -178,6 +180,41 @@ fn policy(verdict: &Verdict) -> String {
     format!("{best} hits {reached} with {have} ({}).{saving}{bound}", points(gain.ratio))
 }
 
+fn readahead(verdict: &Verdict) -> Option<String> {
+    let ahead = verdict.ahead.as_ref()?;
+    let chosen = ahead.to_serve()?;
+    let compared: Vec<String> = verdict
+        .answers
+        .policies()
+        .filter_map(|policy| {
+            let policy = policy.to_string();
+            let mut of_policy = ahead.combinations.iter().filter(|combination| combination.policy == policy);
+            let (with, without) = (of_policy.next()?, of_policy.next()?);
+            if (with.hit_ratio, with.read_ratio) == (without.hit_ratio, without.read_ratio) {
+                return Some(format!("{policy} is the same as without"));
+            }
+            Some(format!(
+                "{policy} hits {} instead of {}, and reads {:.1} blocks for 100 references instead of {:.1}",
+                percent(with.hit_ratio),
+                percent(without.hit_ratio),
+                100.0 * with.read_ratio,
+                100.0 * without.read_ratio
+            ))
+        })
+        .collect();
+    let last = if chosen.readahead == ahead.readahead {
+        format!("Serve with {} and read-ahead", chosen.policy)
+    } else {
+        format!("Serve with {} and without read-ahead", chosen.policy)
+    };
+    Some(format!(
+        "With {} and --readahead {}, {}. {last}.",
+        size(verdict, ahead.blocks),
+        ahead.readahead,
+        compared.join("; ")
+    ))
+}
+
 fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
     let answers = verdict.answers;
     let (have, grown) = (answers.question.have, answers.question.grown());
@@ -248,7 +285,16 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: b
     let serve = |blocks: u64, policy: &str| {
         // A server's memory is in whole KiB.
         let memory = verdict.bytes(blocks).div_ceil(1024) * 1024;
-        format!("nigh serve --memory {} --policy {policy} disk=PATH --listen unix:/run/nigh.sock", bytes_flag(memory))
+        let chosen = verdict.ahead.as_ref().and_then(Ahead::to_serve);
+        let policy = chosen.map_or(policy, |chosen| &chosen.policy);
+        let is_default = |chosen: &&Combination| chosen.readahead == nigh_prefetch::Spec::SERVED.to_string();
+        let readahead = chosen
+            .filter(|chosen| !is_default(chosen))
+            .map_or_else(String::new, |chosen| format!(" --readahead {}", chosen.readahead));
+        format!(
+            "nigh serve --memory {} --policy {policy}{readahead} disk=PATH --listen unix:/run/nigh.sock",
+            bytes_flag(memory)
+        )
     };
     let best = best(verdict);
     match verdict.advice {

@@ -189,7 +189,8 @@ fn a_plan_that_cannot_be_made_is_one_line() {
         (&["--target", "120%"], "--target 120%: expected a hit ratio"),
         (&["--cost", "3"], "--cost 3: expected an amount by a unit of memory, such as 3/GiB"),
         (&["--policy", "opt,lru"], "--policy: the first is the present policy, but opt must know the future"),
-        (&["--readahead", "linux"], "--device"),
+        (&["--readahead", "linux", "--sample", "10%"], "--readahead does not go with --sample"),
+        (&["--readahead", "linux:into=policy"], "into=policy is for nigh sim"),
         (&["--html", "/nowhere/page.html"], "/nowhere/page.html: there is no folder /nowhere; create it first"),
     ] {
         let said = refused(&[&["plan", trace], slip].concat());

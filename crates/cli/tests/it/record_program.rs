@@ -318,8 +318,10 @@ fn full_memory_does_not_stop_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled(test, folder.path(), "threads", &[]) else { return };
     std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
-    // Each process that ends gives memory back, until this one has it, too.
-    let fills = "env -u LD_PRELOAD timeout 3 sh -c \"while :; do cat /dev/zero; sleep 0.01; done\" 2>/dev/null >/dev/shm/filler & sleep 0.7";
+    // Each process that ends gives memory back, until this one has it, too. The memory is full when the shell could write nothing for
+    // some time.
+    let fills = "env -u LD_PRELOAD timeout 9 sh -c \"while :; do cat /dev/zero; sleep 0.01; done\" 2>/dev/null >/dev/shm/filler & \
+        full=0; while [ $full -lt 20000 ]; do if echo x 2>/dev/null >/dev/shm/probe; then full=0; else full=$((full + 1)); fi; done";
     let script = format!(
         "mount -t tmpfs -o size=520M none /dev/shm || exit 99; exec {} record -o a.parquet -- sh -c '{fills}; exec {} data'",
         env!("CARGO_BIN_EXE_nigh"),

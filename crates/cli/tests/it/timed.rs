@@ -98,7 +98,7 @@ fn levels_spare_the_device() {
     let run = |more: &[&str]| {
         let looped =
             ["sim", "--generate", "loop:blocks=4k", "--requests", "12k", "--device", "hdd-7200", "--size", "4M"];
-        printed(&[&looped[..], &["--policy", "lru"], more].concat())
+        printed(&[&looped[..], &["--policy", "lru", "--readahead", "none"], more].concat())
     };
     let level = ["--level", "ssd-nvme:32M"];
     let (alone, with) = (run(&["--json"]), run(&[&level[..], &["--json"]].concat()));
@@ -406,7 +406,8 @@ fn machines_with_their_own_disks_share_no_blocks() {
     let trace = write(folder.path(), "trace.csv", &format!("offset,length\n{rows}"));
     let run = |more: &[&str]| {
         let two = ["sim", &trace, &trace, "--device", "ssd-sata", "--size", "1000b", "--policy", "lru", "--json"];
-        let found: Value = serde_json::from_str(&printed(&[&two[..], more].concat())).unwrap();
+        let found = printed(&[&two[..], &["--readahead", "none"], more].concat());
+        let found: Value = serde_json::from_str(&found).unwrap();
         (
             found["trace"]["distinct_blocks"].clone(),
             found["devices"].as_array().unwrap().len(),
@@ -424,7 +425,7 @@ fn what_programs_say_is_heard() {
     let run = |more: &[&str]| {
         let loops =
             ["sim", "--generate", "loop:blocks=1k", "--requests", "5k", "--size", "800b", "--device", "hdd-10k"];
-        printed(&[&loops[..], &["--think", "1ms", "--json"], more].concat())
+        printed(&[&loops[..], &["--think", "1ms", "--readahead", "none", "--json"], more].concat())
     };
     let row = |text: String| serde_json::from_str::<Value>(&text).unwrap()["results"][0].clone();
     let lru = row(run(&["--policy", "lru"]));
