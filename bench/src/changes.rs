@@ -163,7 +163,15 @@ fn print_steps(name: &str, took: Vec<u64>) {
 fn serve(folder: &Path, control: &Path, tenants: bool) -> anyhow::Result<Peer> {
     let socket = folder.join("socket");
     let mut command = nigh()?;
-    command.args(["serve", "--memory", &format!("{MEMORY_MIB}M"), "--memory-max", &format!("{}M", 2 * MEMORY_MIB)]);
+    command.args([
+        "serve",
+        "--readahead",
+        "none",
+        "--memory",
+        &format!("{MEMORY_MIB}M"),
+        "--memory-max",
+        &format!("{}M", 2 * MEMORY_MIB),
+    ]);
     command.args(["--log", "warn"]).arg("--control").arg(control);
     command.args(if tenants { ["--allocate", "lru-sp"] } else { ["--policy", "lirs"] });
     command.arg("--listen").arg(format!("unix:{}", socket.display()));

@@ -102,7 +102,19 @@ fn run_with(folder: &Path, machines: &Machines, filling: Filling, content: &str)
     fill(folder, machines, filling)?;
     let (socket, control) = (folder.join("socket"), folder.join("control"));
     let mut serve = nigh()?;
-    serve.args(["serve", "--memory", MEMORY, "--memory-max", MEMORY, "--content", content, "--log", "error"]);
+    serve.args([
+        "serve",
+        "--readahead",
+        "none",
+        "--memory",
+        MEMORY,
+        "--memory-max",
+        MEMORY,
+        "--content",
+        content,
+        "--log",
+        "error",
+    ]);
     serve.arg("--listen").arg(format!("unix:{}", socket.display())).arg("--control").arg(&control);
     for machine in 0..MACHINES {
         let path = folder.join(format!("{machine}.img"));

@@ -252,7 +252,9 @@ fn drive(
 impl Host {
     fn process(folder: &Path) -> anyhow::Result<Host> {
         let mut serve = nigh()?;
-        serve.arg("serve").args(EXPORTS.map(|name| format!("{name}=delay:{DELAY}:memory:{DISK}")));
+        serve
+            .args(["serve", "--readahead", "none"])
+            .args(EXPORTS.map(|name| format!("{name}=delay:{DELAY}:memory:{DISK}")));
         serve.args(["--allocate", "lru-sp", "--log", "error", "--memory", &format!("{}K", CACHE * BLOCK / 1024)]);
         serve.arg("--listen").arg(format!("unix:{}", folder.join("nbd").display()));
         serve.arg("--control").arg(folder.join("control"));

@@ -111,7 +111,9 @@ impl Place {
     fn serve(&self, with_level: bool) -> anyhow::Result<Peer> {
         let socket = self.path("socket");
         let mut serve = nigh()?;
-        serve.arg("serve").arg(format!("=delay:disk={DISK},speed={SPEED}:{}", self.path("disk").display()));
+        serve
+            .args(["serve", "--readahead", "none"])
+            .arg(format!("=delay:disk={DISK},speed={SPEED}:{}", self.path("disk").display()));
         serve.args(["--memory", MEMORY, "--policy", "lru", "--shards", "1", "--log", "error"]);
         serve
             .arg("--listen")
@@ -147,7 +149,16 @@ impl Place {
 
 fn simulated(trace: &Path, with_level: bool) -> anyhow::Result<Run> {
     let mut command = nigh()?;
-    command.arg("sim").arg(trace).args(["--device", DISK, "--scheduler", "batch:16", "--think", "0ms"]);
+    command.arg("sim").arg(trace).args([
+        "--device",
+        DISK,
+        "--readahead",
+        "none",
+        "--scheduler",
+        "batch:16",
+        "--think",
+        "0ms",
+    ]);
     command.args(["--policy", "lru", "--size", MEMORY, "--json"]);
     if with_level {
         command.args(["--level", &format!("{LEVEL}:{LEVEL_MIB}M")]);

@@ -281,10 +281,11 @@ fn simulate(trace: &Path, cached_bytes: u64, read_ahead_kib: u32, policies: &str
     let mut sim = measure::nigh()?;
     sim.arg("sim").arg(&placed).arg("--extents").arg(&extents);
     sim.args(["--policy", policies, "--size", &format!("{}K", cached_bytes >> 10), "--json", "--think", "100us"]);
-    sim.args(["--device", "ssd-nvme"]);
-    if read_ahead_kib > 0 {
-        sim.args(["--readahead", &format!("linux:max={read_ahead_kib}K:into=policy")]);
-    }
+    sim.args(["--device", "ssd-nvme", "--readahead"]);
+    match read_ahead_kib {
+        0 => sim.arg("none"),
+        kib => sim.arg(format!("linux:max={kib}K:into=policy")),
+    };
     let json: Value = serde_json::from_str(&measure::run(&mut sim)?.stdout)?;
     let results = json["results"].as_array().context("no results")?;
     results.iter().map(|result| result["device_read_bytes"].as_u64().context("no bytes read")).collect()

@@ -55,7 +55,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         layout.args(["trace", "layout", "--force", "--stream", stream]).arg(&trace).arg(&placed);
         measure::run(&mut layout)?;
         for (device, seconds) in DEVICES.into_iter().zip(&mut seconds) {
-            let options = ["--ops", "reads", "--device", device, "--think", "0ms"];
+            let options = ["--ops", "reads", "--device", device, "--readahead", "none", "--think", "0ms"];
             let results = simulated(&placed, SIZES, timed, &options)?;
             seconds.extend(rows(program, &results, |result| result["execution_s"].as_f64())?);
             if device == DEVICES[0] {

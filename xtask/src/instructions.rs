@@ -22,8 +22,13 @@ struct Example {
 }
 
 const EXAMPLES: [Example; 2] = [
-    // Hits so many at a time: beside `cargo xtask bench nbd`. Those of the client count, too.
-    Example { package: "nigh-server", name: "hits", blocks: 960, steps: &[("1", 4_050), ("16", 2_350)] },
+    // Hits so many at a time, with a rule of read-ahead: beside `cargo xtask bench nbd`. Those of the client count, too.
+    Example {
+        package: "nigh-server",
+        name: "hits",
+        blocks: 960,
+        steps: &[("1", 4_050), ("16", 2_350), ("16,auto", 3_350)],
+    },
     // Beside the microseconds that docs/content.md states.
     Example {
         package: "nigh-content",

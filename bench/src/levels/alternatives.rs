@@ -65,7 +65,19 @@ pub(super) fn run() -> anyhow::Result<()> {
     let (socket, home) = (folder.join("socket"), folder.join("home"));
     let serve = |policy: &str, has_level: bool| {
         let mut serve = nigh()?;
-        serve.args(["serve", "--memory", MEMORY, "--policy", policy, "--shards", "1", "--log", "error"]);
+        serve.args([
+            "serve",
+            "--readahead",
+            "none",
+            "--memory",
+            MEMORY,
+            "--policy",
+            policy,
+            "--shards",
+            "1",
+            "--log",
+            "error",
+        ]);
         if has_level {
             let path = folder.join(format!("level.{policy}"));
             serve.arg("--level").arg(format!("file:{}:{}M", path.display(), CACHE_MIB + 1));

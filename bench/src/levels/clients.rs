@@ -37,7 +37,19 @@ impl Cache {
         let name = format!("client{number}");
         let (socket, control) = (folder.join(format!("{name}.socket")), folder.join(format!("{name}.control")));
         let mut serve = nigh()?;
-        serve.args(["serve", "--memory", MEMORY, "--policy", policy, "--shards", "1", "--log", "error"]);
+        serve.args([
+            "serve",
+            "--readahead",
+            "none",
+            "--memory",
+            MEMORY,
+            "--policy",
+            policy,
+            "--shards",
+            "1",
+            "--log",
+            "error",
+        ]);
         serve.args(["--level", &format!("{level}:{LEVEL_EACH}"), "--level-name", &name, "--level-required"]);
         serve.arg(format!("=delay:{HOME}:memory:{mib}M")).arg("--control").arg(&control);
         serve.arg("--listen").arg(format!("unix:{}", socket.display()));

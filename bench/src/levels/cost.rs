@@ -67,7 +67,20 @@ impl Cache {
     fn start(folder: &Path, image: &Path, name: &str, level: Option<&str>) -> anyhow::Result<Cache> {
         let (socket, control) = (folder.join(format!("{name}.socket")), folder.join(format!("{name}.control")));
         let mut serve = nigh()?;
-        serve.args(["serve", "--memory", MEMORY, "--policy", "lru", "--shards", "1", "--log", "error", "--read-only"]);
+        serve.args([
+            "serve",
+            "--readahead",
+            "none",
+            "--memory",
+            MEMORY,
+            "--policy",
+            "lru",
+            "--shards",
+            "1",
+            "--log",
+            "error",
+            "--read-only",
+        ]);
         serve.arg(format!("={}", image.display())).arg("--control").arg(&control);
         serve.arg("--listen").arg(format!("unix:{}", socket.display()));
         level.iter().for_each(|level| {
@@ -204,7 +217,9 @@ fn retrieves(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Result
     let (image, socket, port) = (folder.join("all"), folder.join("all.socket"), free_port()?);
     stamp(&std::fs::File::create(&image)?, 0..ALL)?;
     let mut serve = nigh()?;
-    serve.args(["serve", "--memory", "128M", "--read-only", "--log", "error"]).arg(format!("={}", image.display()));
+    serve
+        .args(["serve", "--readahead", "none", "--memory", "128M", "--read-only", "--log", "error"])
+        .arg(format!("={}", image.display()));
     serve.arg("--listen").arg(format!("unix:{}", socket.display()));
     serve.arg("--listen").arg(format!("tcp:127.0.0.1:{port}"));
     let cache = Peer::start(&mut serve, &socket)?;

@@ -109,7 +109,19 @@ fn live(folder: &Path, policy: &str, requests: &[Request]) -> anyhow::Result<Run
     lender.arg(format!("tcp:{}:10810", LENDER.2));
     let mut lender = Killed(Hosts::on(LENDER.0, &lender).spawn().context("nigh level")?);
     let mut serve = nigh()?;
-    serve.args(["serve", "--memory", MEMORY, "--policy", policy, "--shards", "1", "--log", "error"]);
+    serve.args([
+        "serve",
+        "--readahead",
+        "none",
+        "--memory",
+        MEMORY,
+        "--policy",
+        policy,
+        "--shards",
+        "1",
+        "--log",
+        "error",
+    ]);
     serve.args(["--level-required", "--level-wait", "10s", "--level", &format!("tcp:{}:10810:{LEVEL}", LENDER.2)]);
     serve.arg(format!("=nbd://{}/", STORE.2)).arg("--control").arg(&control);
     serve.arg("--listen").arg(format!("unix:{}", socket.display()));
@@ -133,7 +145,14 @@ fn simulated(folder: &Path, policy: &str, trace: &Path) -> anyhow::Result<Run> {
     );
     std::fs::write(&profile, text)?;
     let mut command = nigh()?;
-    command.arg("sim").arg(trace).arg("--device").arg(&profile).args(["--scheduler", "first-come", "--think", "0ms"]);
+    command.arg("sim").arg(trace).arg("--device").arg(&profile).args([
+        "--readahead",
+        "none",
+        "--scheduler",
+        "first-come",
+        "--think",
+        "0ms",
+    ]);
     command.args(["--policy", policy, "--size", MEMORY, "--level", &format!("net-memory:{LEVEL}"), "--json"]);
     let printed: Value = serde_json::from_str(&measure::run(&mut command)?.stdout)?;
     let row = &printed["results"][0];

@@ -74,7 +74,7 @@ fn first(disk: &str, killed: bool, level: bool, list: bool) -> anyhow::Result<(f
     let disk = device.as_ref().map_or_else(|| path("disk").display().to_string(), |device| device.0.clone());
     let serve = || {
         let mut serve = nigh()?;
-        serve.arg("serve").arg(format!("=delay:1ms:{disk}"));
+        serve.args(["serve", "--readahead", "none"]).arg(format!("=delay:1ms:{disk}"));
         serve.args(["--memory", &format!("{MEMORY_MIB}M"), "--log", "error", "--control"]).arg(path("control"));
         serve.arg("--listen").arg(format!("unix:{}", path("socket").display()));
         if level {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use nigh_prefetch::{Prefetcher, Reference};
 
+use crate::arena::Shared;
 use crate::engine::Engine;
 use crate::request::{Op, Refusal, Request, Submitted};
 use crate::slots::Key;
@@ -33,7 +34,6 @@ impl Engine {
         span: Span,
         places: impl FnOnce(Range<u64>) -> P,
     ) -> Result<Submitted, Refusal> {
-        let is_predicted = self.is_predicted(read.tenant);
         let before = self.requests.starting.len();
         let submitted = self.submit(now, read)?;
         if self.requests.starting.len() > before {
@@ -42,17 +42,38 @@ impl Engine {
             let all = start.left();
             self.start_more(start, all, now);
         }
-        if is_predicted {
-            return Ok(submitted);
+        if let Some(ahead) = self.wanted(&read, submitted.missed, prefetcher, &span) {
+            for place in places(ahead) {
+                self.fetch_ahead(now, &read, place);
+            }
         }
-        let Span { file, bytes, end } = span;
+        Ok(submitted)
+    }
+
+    /// The bytes of a read, as from `try_hit`, and the part of the file that `prefetcher` requests because of it: nothing results from
+    /// the read if there is none.
+    #[inline]
+    pub fn try_hit_ahead(
+        &mut self,
+        read: &Request,
+        prefetcher: &mut Prefetcher,
+        span: &Span,
+    ) -> Option<(Shared, Option<Range<u64>>)> {
+        let data = self.try_hit(read)?;
+        Some((data, self.wanted(read, false, prefetcher, span)))
+    }
+
+    /// The bytes of the file that `prefetcher` requests because of `read`, which is at `span`.
+    fn wanted(&self, read: &Request, missed: bool, prefetcher: &mut Prefetcher, span: &Span) -> Option<Range<u64>> {
+        if self.is_predicted(read.tenant) {
+            return None;
+        }
         let block_bytes = u64::from(self.config.block_bytes);
-        let end_block = end.div_ceil(block_bytes);
         let reference = Reference {
-            file,
-            blocks: self.blocks(&bytes),
-            missed: submitted.missed,
-            end: end_block,
+            file: span.file,
+            blocks: self.blocks(&span.bytes),
+            missed,
+            end: span.end.div_ceil(block_bytes),
             room: self.policy.room_ahead().into(),
             // Two windows are fetched at a time.
             longest: u64::from(self.config.limits.prefetching / 2),
@@ -61,12 +82,8 @@ impl Engine {
         let first = read.offset / block_bytes;
         let cached = |block: &u64| self.memory.current(&self.slots, Key::new(read.volume, *block)).is_some();
         let before = |most: u64| (first.saturating_sub(most)..first).rev().take_while(cached).count() as u64;
-        if let Some(ahead) = prefetcher.reference(&reference, before) {
-            for place in places(ahead.start * block_bytes..(ahead.end * block_bytes).min(end)) {
-                self.fetch_ahead(now, &read, place);
-            }
-        }
-        Ok(submitted)
+        let ahead = prefetcher.reference(&reference, before)?;
+        Some(ahead.start * block_bytes..(ahead.end * block_bytes).min(span.end))
     }
 
     /// Prefetches `place` of the volume of `read` because of that read; bytes beyond the volume's end are left out.

@@ -391,24 +391,34 @@ impl Cache {
         let (volume, size, range) = (disk.volume, disk.size(), submission.range.clone());
         let shard = self.shard_of(volume, range.start);
         let read = request(disk, &submission, 0);
-        let mut ahead = None;
-        let held = self.shards[shard as usize].hold(is_brief(&submission));
-        let submitted = self.with_held(held, shard, work, |core, now| {
-            let entry = core.waiters.vacant_entry();
-            let token = entry.key();
-            let read = Request { token: token as u64, ..read };
-            let span = Span { file: 0, bytes: range.clone(), end: size };
-            let own = |bytes: Range<u64>| {
-                ahead = Some(bytes.clone());
-                self.extents(bytes).filter(|piece| self.shard_of(volume, piece.start) == shard)
-            };
-            let reply = core.engine.read_ahead(now, read, prefetcher, span, own)?.reply;
-            let outcome = reply.map(|reply| reply.outcome);
-            if outcome.is_none() {
-                entry.insert(Waiting { waiter: waiter(), range });
+        let span = Span { file: 0, bytes: range.clone(), end: size };
+        let own = |bytes| self.extents(bytes).filter(move |piece| self.shard_of(volume, piece.start) == shard);
+        let mut held = self.shards[shard as usize].hold(is_brief(&submission));
+        let hit = self.guarded(&mut held.core, shard, |core| core.engine.try_hit_ahead(&read, prefetcher, &span))?;
+        let (submitted, ahead) = match hit {
+            Some((data, ahead)) => {
+                match ahead.clone() {
+                    None => held.unlock(),
+                    Some(bytes) => self.with_held(held, shard, work, |core, now| {
+                        own(bytes).for_each(|piece| core.engine.fetch_ahead(now, &read, piece));
+                    })?,
+                }
+                (Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) }, ahead)
             }
-            Ok::<_, SubmitError>(Submitted { shard, token, outcome })
-        })??;
+            None => self.with_held(held, shard, work, |core, now| {
+                let entry = core.waiters.vacant_entry();
+                let token = entry.key();
+                let read = Request { token: token as u64, ..read };
+                let mut ahead = None;
+                let places = |bytes: Range<u64>| own(ahead.insert(bytes).clone());
+                let reply = core.engine.read_ahead(now, read, prefetcher, span, places)?.reply;
+                let outcome = reply.map(|reply| reply.outcome);
+                if outcome.is_none() {
+                    entry.insert(Waiting { waiter: waiter(), range });
+                }
+                Ok::<_, SubmitError>((Submitted { shard, token, outcome }, ahead))
+            })??,
+        };
         for piece in ahead.into_iter().flat_map(|ahead| self.extents(ahead)) {
             let other = self.shard_of(volume, piece.start);
             if other != shard {

@@ -103,13 +103,17 @@ impl Streams {
         self.references += 1;
         let found = self.find(file, blocks);
         let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
-        let most = if missed || at_marker { most.min(self.fitting(room)) } else { most };
         let run = self.run(&found, blocks);
-        let remaining = match (&self.runs, &run) {
-            (Some(runs), Some(run)) => runs.remaining(run, blocks.end).saturating_add(blocks.end - blocks.start),
-            _ => u64::MAX,
+        // Other references begin no window.
+        let most = if missed || at_marker {
+            let remaining = match (&self.runs, &run) {
+                (Some(runs), Some(run)) => runs.remaining(run, blocks.end).saturating_add(blocks.end - blocks.start),
+                _ => u64::MAX,
+            };
+            most.min(self.fitting(room)).min(remaining)
+        } else {
+            most
         };
-        let most = most.min(remaining);
         // With statistics, cached blocks before a miss are no evidence.
         let traces = missed && self.runs.is_none();
         if let Found::Stream(at) = found {

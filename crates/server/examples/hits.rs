@@ -1,5 +1,5 @@
-//! `hits DEPTH ROUNDS`: reads of 4 KiB over NBD from a server that has all in memory, `DEPTH` at a time. `cargo xtask instructions`
-//! counts the instructions that a round adds.
+//! `hits DEPTH[,READAHEAD] ROUNDS`: reads of 4 KiB over NBD from a server that has all in memory, `DEPTH` at a time, with a rule of
+//! read-ahead. `cargo xtask instructions` counts the instructions that a round adds.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -20,10 +20,13 @@ const HEADER: usize = 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [depth, rounds] = arguments.as_slice() else { return Err("expected DEPTH ROUNDS".into()) };
+    let [depth, rounds] = arguments.as_slice() else { return Err("expected DEPTH[,READAHEAD] ROUNDS".into()) };
+    let (depth, readahead) = depth.split_once(',').unwrap_or((depth, "none"));
     let (depth, rounds): (usize, usize) = (depth.parse()?, rounds.parse()?);
     let export = ExportSettings::new("disk", format!("memory:{}", BLOCKS * BLOCK).parse()?);
-    let server = Service::start(Settings::new(2 * (BLOCKS * BLOCK) as u64, "lirs".parse()?, vec![export]))?;
+    let mut settings = Settings::new(2 * (BLOCKS * BLOCK) as u64, "lirs".parse()?, vec![export]);
+    settings.host.readahead = readahead.parse()?;
+    let server = Service::start(settings)?;
     let (ours, theirs) = UnixStream::pair()?;
     server.attach(NBD, theirs.try_clone()?.into(), theirs.into(), || ());
 
@@ -44,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(())
     };
     read(BLOCKS, 0)?;
+    let before = server.host().statistics().1[0].hits;
     (0..rounds).try_for_each(|round| read(READS, round * READS % BLOCKS))?;
-    assert_eq!(server.host().statistics().1[0].hits, (rounds * READS) as u64, "hits");
+    assert_eq!(server.host().statistics().1[0].hits - before, (rounds * READS) as u64, "hits");
     server.shut_down().map_err(|unwritten| format!("{unwritten:?}").into())
 }

@@ -38,10 +38,13 @@ phase() {
     shift
     "$@" > /srv/said 2>&1 || echo "guest: failed $name: $(tail -1 /srv/said)"
     echo "guest: phase $name $begun $(cut -d' ' -f1 /proc/uptime)"
-    sleep 1
+    sleep 2
 }
 echo "guest: phase boot 0 $(cut -d' ' -f1 /proc/uptime)"
-sleep 1
+# What the system does in the background after it started.
+sleep 20
+echo "guest: phase settle 0 20"
+sleep 2
 phase grep-r sh -c 'grep -r zyx /usr/share /usr/lib /usr/bin > /dev/null; true'
 phase sqlite-scan sqlite3 /srv/t.db 'SELECT sum(length(b)) FROM t'
 phase sqlite-index sqlite3 /srv/t.db 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
@@ -71,7 +74,7 @@ chroot . systemctl -q disable postgresql.service
 chroot . systemctl -q mask serial-getty@ttyS0.service
 "#;
 
-/// A part of the guest's work.
+/// A part of the guest's work, which begins with nothing in its memory and in the server's.
 struct Phase {
     name: String,
     seconds: f64,
