@@ -49,7 +49,7 @@ phase grep-r sh -c 'grep -r zyx /usr/share /usr/lib /usr/bin > /dev/null; true'
 phase sqlite-scan sqlite3 /srv/t.db 'SELECT sum(length(b)) FROM t'
 phase sqlite-index sqlite3 /srv/t.db 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
     SELECT sum((SELECT length(b) FROM t WHERE c = (i * 104729) % 250000)) FROM n'
-phase pg-start pg_ctlcluster 15 main start
+phase pg-start pg_ctlcluster 15 main start -o '-c autovacuum=off'
 phase pgbench-S su postgres -c 'pgbench -n -S -t 4000 --random-seed=1'
 phase pgbench su postgres -c 'pgbench -n -t 500 --random-seed=1'
 phase pg-stop pg_ctlcluster 15 main stop
