@@ -511,6 +511,9 @@ pub(crate) struct InputArgs {
     /// In formats that record objects, use the recorded sizes as lengths, instead of one block per object
     #[arg(long)]
     pub(crate) recorded_sizes: bool,
+    /// Leave out lines and records that do not match the format, and report how many and which, instead of failing
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
     /// Bytes in a block, a power of two, such as 4096 or 64K [default: as the format defines, else 4096]
     #[arg(long, value_name = "BYTES")]
     pub(crate) block_size: Option<String>,

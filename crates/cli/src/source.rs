@@ -105,6 +105,7 @@ pub(crate) fn options(input: &InputArgs) -> anyhow::Result<ReadOptions> {
         stream: input.stream.as_deref().map(str::parse).transpose()?,
         action: input.action.as_deref().map(str::parse).transpose()?,
         recorded_sizes: input.recorded_sizes,
+        skip_bad: input.skip_bad,
         limit: input.limit.as_deref().map(asked::parse_limit).transpose()?,
     })
 }

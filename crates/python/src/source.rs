@@ -246,6 +246,7 @@ struct Settings {
     stream: Option<String>,
     action: Option<String>,
     recorded_sizes: bool,
+    skip_bad: bool,
 }
 
 impl Settings {
@@ -260,6 +261,7 @@ impl Settings {
             stream: parsed(self.stream.as_deref())?,
             action: parsed(self.action.as_deref())?,
             recorded_sizes: self.recorded_sizes,
+            skip_bad: self.skip_bad,
             limit: None,
         })
     }

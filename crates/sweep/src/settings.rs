@@ -18,6 +18,7 @@ pub(crate) const KEYS: &[&str] = &[
     "stream",
     "action",
     "recorded_sizes",
+    "skip_bad",
     "limit",
     "ops",
     "collapse",
@@ -43,6 +44,8 @@ pub(crate) struct Texts {
     action: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     recorded_sizes: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    skip_bad: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,6 +128,7 @@ impl Settings {
             stream: keys.text("stream")?,
             action: keys.text("action")?,
             recorded_sizes: keys.flag("recorded_sizes")?,
+            skip_bad: keys.flag("skip_bad")?,
             limit,
             ops: (ops != Ops::default()).then(|| ops.name().to_owned()),
             collapse: keys.flag("collapse")?,
@@ -142,6 +146,7 @@ impl Settings {
             stream: texts.stream.as_deref().map(str::parse).transpose()?,
             action: texts.action.as_deref().map(str::parse).transpose()?,
             recorded_sizes: texts.recorded_sizes,
+            skip_bad: texts.skip_bad,
             limit,
         };
         let collapse = texts.collapse;
@@ -177,7 +182,7 @@ mod tests {
         let plain = r#"{"policies":["lru","opt"],"sizes":["1%","64K"]}"#;
         assert_eq!(written(plain), plain);
         let long = r#"{"policies":["lru","min","lru"],"sizes":[" 1%","64K"],"format":null,"limit":null,
-                       "ops":"all","collapse":false,"sample":null,"warmup":0,"recorded_sizes":false}"#;
+                       "ops":"all","collapse":false,"sample":null,"warmup":0,"recorded_sizes":false,"skip_bad":false}"#;
         assert_eq!(written(long), plain);
         let text = r#"{"policies":"lru","sizes":"5%","block_size":"64K","limit":"10k","sample":"1%","warmup":"1k","ops":"reads"}"#;
         let numbers = r#"{"policies":["lru"],"sizes":["5%"],"block_size":65536,"limit":10000,"ops":"reads","sample":0.01,"warmup":"1000"}"#;

@@ -15,6 +15,7 @@ mod numbering;
 mod records;
 pub mod request;
 pub mod rwbs;
+mod skip;
 pub mod stream;
 pub mod taken;
 mod text;
@@ -61,6 +62,9 @@ pub struct ReadOptions {
     /// Whether the recorded size is the length of a request in formats that record objects by id; otherwise each object
     /// is one block. A request longer than a block then overlaps the place of the objects with the next ids.
     pub recorded_sizes: bool,
+    /// Whether lines and records that do not match the format are left out and counted ([`Note::Skipped`]), instead of ending
+    /// the reading with an error. Not for Parquet.
+    pub skip_bad: bool,
     /// The most requests to read; the rest of the file is not examined.
     pub limit: Option<u64>,
 }
@@ -115,6 +119,9 @@ impl ReadOptions {
     /// Refuses settings that mean nothing in `format`.
     fn check(&self, format: Format) -> Result<()> {
         use Format::{Blkparse, Lcs, OracleGeneral, Parquet, Pc, Perf};
+        if self.skip_bad && format == Parquet {
+            return Err(Error::NotOfFormat { setting: "skip-bad", formats: "text and binary records", format });
+        }
         let settings: [(_, _, _, &[Format]); 3] = [
             ("stream", self.stream.is_some(), "the formats pc and parquet", &[Pc, Parquet]),
             ("action", self.action.is_some(), "the formats blkparse and perf", &[Blkparse, Perf]),

@@ -17,6 +17,13 @@ pub enum Note {
         /// The column setting that gives another unit.
         setting: &'static str,
     },
+    /// Lines or records that do not match the format were left out.
+    Skipped {
+        /// Their number.
+        count: u64,
+        /// The first of them: place, text found and text expected.
+        first: Vec<String>,
+    },
     /// The last line has no end and does not match the format, and was left out.
     CutShort {
         /// The line, counted from 1.
@@ -53,6 +60,14 @@ impl fmt::Display for Note {
                 write!(
                     f,
                     "{what} are interpreted as {unit}, because {because}; the column setting {setting} overrides this"
+                )
+            }
+            Note::Skipped { count, first } => {
+                let more = if *count > first.len() as u64 { ", ..." } else { "" };
+                write!(
+                    f,
+                    "{count} lines or records do not match the format and were left out: {}{more}",
+                    first.join("; ")
                 )
             }
             Note::CutShort { line } => write!(f, "line {line}, the last one, is incomplete and was left out"),

@@ -4,6 +4,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::error::{Bad, Place};
 use crate::input::Input;
+use crate::skip::{Bounds, Skipped};
 use crate::{Error, Note, Request, Requests, Result};
 
 /// Requests in a full batch.
@@ -58,12 +59,15 @@ pub(crate) struct Binary<F> {
     found_any: bool,
     /// The limit of requests still to be read.
     left: u64,
+    skipped: Skipped,
+    /// Bytes of a part of a record that was left out at the end.
+    cut_bytes: u64,
 }
 
 impl<F: Strides> Binary<F> {
-    /// `input` is at the first record. At most `limit` requests are read.
-    pub(crate) fn new(input: Input, format: F, limit: u64) -> Binary<F> {
-        Binary { input, format, found_any: false, left: limit }
+    /// `input` is at the first record.
+    pub(crate) fn new(input: Input, format: F, bounds: Bounds) -> Binary<F> {
+        Binary { input, format, found_any: false, left: bounds.limit, skipped: Skipped::new(bounds), cut_bytes: 0 }
     }
 }
 
@@ -75,24 +79,23 @@ impl<F: Strides> Requests for Binary<F> {
         let stride = self.format.stride();
         while batch.len() < most {
             let mut used = 0;
-            let mut bad = None;
             for bytes in self.input.data().chunks_exact(stride).take(most - batch.len()) {
                 match self.format.request(bytes) {
                     Ok(request) => batch.extend(request),
                     Err(error) => {
-                        bad = Some(error);
-                        break;
+                        let place = Place::Byte(self.input.offset() + used as u64);
+                        let has_requests = self.found_any || !batch.is_empty();
+                        self.skipped.take(error, place, self.input.path(), has_requests)?;
                     }
                 }
                 used += stride;
             }
             self.input.consume(used);
-            if let Some(bad) = bad {
-                return Err(bad.at(self.input.path().to_owned(), Place::Byte(self.input.offset())));
-            }
             if used == 0 && !self.input.fill()? {
                 let rest = self.input.data().len();
-                if rest > 0 {
+                if rest > 0 && self.skipped.is_wanted() {
+                    self.cut_bytes = rest as u64;
+                } else if rest > 0 {
                     return Err(Error::Malformed {
                         path: self.input.path().to_owned(),
                         place: Place::Byte(self.input.offset()),
@@ -100,12 +103,13 @@ impl<F: Strides> Requests for Binary<F> {
                         expected: format!("a record of {stride} bytes"),
                     });
                 }
+                self.input.consume(rest);
                 break;
             }
         }
         self.found_any |= !batch.is_empty();
         self.left -= batch.len() as u64;
-        if self.found_any { Ok(()) } else { Err(Error::Empty { path: self.input.path().to_owned() }) }
+        if self.found_any { Ok(()) } else { Err(self.skipped.nothing_left(self.input.path())) }
     }
 
     fn progress(&self) -> Option<f64> {
@@ -113,6 +117,7 @@ impl<F: Strides> Requests for Binary<F> {
     }
 
     fn notes(&self) -> Vec<Note> {
-        self.format.notes()
+        let cut = (self.cut_bytes > 0).then_some(Note::CutBytes { bytes: self.cut_bytes });
+        self.format.notes().into_iter().chain(self.skipped.note()).chain(cut).collect()
     }
 }

@@ -5,7 +5,8 @@ use twox_hash::XxHash3_64;
 use crate::error::{Bad, Place};
 use crate::input::Input;
 use crate::records::BATCH;
-use crate::{Error, Note, Op, Request, Requests, Result};
+use crate::skip::{Bounds, Skipped};
+use crate::{Note, Op, Request, Requests, Result};
 
 /// Bytes in the sector that disks and most traces count in.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -61,13 +62,25 @@ pub(crate) struct Text<F> {
     header: Header,
     /// The last line, if it is incomplete.
     cut_short: Option<u64>,
+    skipped: Skipped,
+    /// Whether the input is within a line that is too long and left out.
+    is_in_long_line: bool,
 }
 
 impl<F: Lines> Text<F> {
-    /// `input` is at the first line. At most `limit` requests are read.
-    pub(crate) fn new(input: Input, format: F, limit: u64) -> Text<F> {
-        let header = Header::default();
-        Text { input, format, line: 0, found_any: false, left: limit, header, cut_short: None }
+    /// `input` is at the first line.
+    pub(crate) fn new(input: Input, format: F, bounds: Bounds) -> Text<F> {
+        Text {
+            input,
+            format,
+            line: 0,
+            found_any: false,
+            left: bounds.limit,
+            header: Header::default(),
+            cut_short: None,
+            skipped: Skipped::new(bounds),
+            is_in_long_line: false,
+        }
     }
 }
 
@@ -77,9 +90,11 @@ impl<F: Lines> Requests for Text<F> {
         let most = usize::try_from(self.left).map_or(BATCH, |left| left.min(BATCH));
         batch.reserve(most);
         while batch.len() < most {
+            if self.is_in_long_line && !self.leave_long_line()? {
+                break;
+            }
             let data = self.input.data();
             let mut used = 0;
-            let mut bad = None;
             for newline in memchr::memchr_iter(b'\n', data) {
                 let line = data.get(used..newline).unwrap_or_default();
                 used = newline + 1;
@@ -88,9 +103,11 @@ impl<F: Lines> Requests for Text<F> {
                     Ok(request) => batch.extend(request),
                     Err(error) => {
                         let may_be_header = F::SKIPS_HEADER && !self.found_any && batch.is_empty();
-                        bad = if may_be_header { self.header.take(line, self.line, error) } else { Some(error) };
-                        if bad.is_some() {
-                            break;
+                        let error = if may_be_header { self.header.take(line, self.line, error) } else { Some(error) };
+                        if let Some(error) = error {
+                            let has_requests = self.found_any || !batch.is_empty();
+                            let place = Place::Line(self.line);
+                            self.skipped.take(error, place, self.input.path(), has_requests)?;
                         }
                     }
                 }
@@ -99,32 +116,37 @@ impl<F: Lines> Requests for Text<F> {
                 }
             }
             if used == 0 && !self.input.fill()? {
-                if self.input.is_full() {
-                    bad = Some(Bad { found: "a longer line".to_owned(), expected: "lines shorter than 4 MiB" });
-                }
+                let is_long = self.input.is_full();
                 let data = self.input.data();
                 used = data.len();
                 self.line += 1;
-                match parse(&mut self.format, data) {
+                let parsed = match is_long {
+                    true => Err(Bad { found: "a longer line".to_owned(), expected: "lines shorter than 4 MiB" }),
+                    false => parse(&mut self.format, data),
+                };
+                match parsed {
                     Ok(request) => batch.extend(request),
-                    Err(_) if bad.is_none() && (self.found_any || !batch.is_empty()) => {
-                        self.cut_short = Some(self.line);
+                    Err(_) if !is_long && (self.found_any || !batch.is_empty()) => self.cut_short = Some(self.line),
+                    Err(error) => {
+                        let has_requests = self.found_any || !batch.is_empty();
+                        self.skipped.take(error, Place::Line(self.line), self.input.path(), has_requests)?;
                     }
-                    Err(error) => bad = bad.or(Some(error)),
                 }
                 self.input.consume(used);
-                self.failed(bad)?;
+                self.is_in_long_line = is_long;
+                if is_long {
+                    continue;
+                }
                 break;
             }
             self.input.consume(used);
-            self.failed(bad)?;
         }
         self.found_any |= !batch.is_empty();
         self.left -= batch.len() as u64;
         match self.header.line.take() {
             _ if self.found_any => Ok(()),
             Some((line, bad)) => Err(bad.at(self.input.path().to_owned(), Place::Line(line))),
-            None => Err(Error::Empty { path: self.input.path().to_owned() }),
+            None => Err(self.skipped.nothing_left(self.input.path())),
         }
     }
 
@@ -135,15 +157,26 @@ impl<F: Lines> Requests for Text<F> {
     fn notes(&self) -> Vec<Note> {
         let mut notes = self.format.notes();
         notes.extend(self.cut_short.map(|line| Note::CutShort { line }));
+        notes.extend(self.skipped.note());
         notes
     }
 }
 
 impl<F> Text<F> {
-    fn failed(&self, bad: Option<Bad>) -> Result<()> {
-        match bad {
-            Some(bad) => Err(bad.at(self.input.path().to_owned(), Place::Line(self.line))),
-            None => Ok(()),
+    /// Drops the rest of a line that is too long; `false` if the input ends before it.
+    fn leave_long_line(&mut self) -> Result<bool> {
+        loop {
+            let data = self.input.data();
+            let end = memchr::memchr(b'\n', data);
+            let used = end.map_or(data.len(), |end| end + 1);
+            self.input.consume(used);
+            if end.is_some() {
+                self.is_in_long_line = false;
+                return Ok(true);
+            }
+            if !self.input.fill()? {
+                return Ok(false);
+            }
         }
     }
 }

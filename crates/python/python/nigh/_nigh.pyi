@@ -21,6 +21,7 @@ class ReadSettings(TypedDict):
     stream: str | None
     action: str | None
     recorded_sizes: bool
+    skip_bad: bool
 
 class Source:
     @property

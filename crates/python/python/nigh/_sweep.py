@@ -68,6 +68,7 @@ def sweep(
     stream: str | None = None,
     action: str | None = None,
     recorded_sizes: bool = False,
+    skip_bad: bool = False,
     ops: str = "all",
     collapse: bool = False,
     sample: float | None = None,
@@ -85,7 +86,7 @@ def sweep(
     * ``results``: a folder, in which each job's rows are stored as ``KEY.parquet``, by this process. Jobs whose results are
       there do not run, so a sweep that was stopped continues. Keys depend on the content of the trace and on the settings
       (docs/sweep.md).
-    * ``format`` to ``recorded_sizes``: as of :class:`Trace`; ``ops`` to ``warmup`` and ``progress``: as of :func:`sim`.
+    * ``format`` to ``skip_bad``: as of :class:`Trace`; ``ops`` to ``warmup`` and ``progress``: as of :func:`sim`.
 
     The rows are in the order of the traces, with the columns of :func:`sim` and ``trace`` and ``key``. They are the same, byte
     for byte, with every executor and from ``nigh sweep`` of the same version. A job that fails costs no other: ``Result.errors`` has its trace and
@@ -104,6 +105,7 @@ def sweep(
         "stream": stream,
         "action": action,
         "recorded_sizes": recorded_sizes,
+        "skip_bad": skip_bad,
         "ops": ops,
         "collapse": collapse,
         "sample": sample,

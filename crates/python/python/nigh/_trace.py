@@ -55,6 +55,7 @@ class Trace:
     * ``stream``: the program counter of a ``pc`` trace that is its stream: ``"pc5"``, ``"pc8"``, ``"pc16"``, ``"ra0"``, ``"file"``.
     * ``action``: the events of blkparse or perf that are the requests: ``"queue"``, ``"issue"`` or ``"complete"``.
     * ``recorded_sizes``: objects are as long as recorded, instead of one block.
+    * ``skip_bad``: lines and records that do not match the format are left out, and a note counts them.
 
     Raises ``ValueError`` that names column and row for values that are no requests.
     """
@@ -69,6 +70,7 @@ class Trace:
         stream: str | None = None,
         action: str | None = None,
         recorded_sizes: bool = False,
+        skip_bad: bool = False,
         name: str | None = None,
     ) -> None:
         block_bytes = block_size_of(block_size)
@@ -87,14 +89,15 @@ class Trace:
                 "stream": stream,
                 "action": action,
                 "recorded_sizes": recorded_sizes,
+                "skip_bad": skip_bad,
             }
             if is_uri(path):
                 self._source = _nigh.Source.opener(opener(path), path, settings)
             else:
                 self._source = _nigh.Source.file(path, settings)
             return
-        if format or columns or stream or action or recorded_sizes:
-            raise ValueError("format, columns, stream, action and recorded_sizes describe files, not tables")
+        if format or columns or stream or action or recorded_sizes or skip_bad:
+            raise ValueError("format, columns, stream, action, recorded_sizes and skip_bad describe files, not tables")
         self._source = _nigh.Source.columns(_as_stream(source), name or "table", block_bytes or 4096)
 
     @property

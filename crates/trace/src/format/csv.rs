@@ -20,6 +20,7 @@ use crate::columns::{Column, Columns, LENGTH, OFFSET, ROLE_NAMES, ROLES, TIME};
 use crate::error::Bad;
 use crate::input::Input;
 use crate::rwbs::Rwbs;
+use crate::skip::Bounds;
 use crate::text::{EXTENT, Lines, Text, digest, hexadecimal, number, op, plain, time_ns};
 use crate::time::iso_ns;
 use crate::units::{self, Row as Sampled, Stamp, Stated, Unit, Units};
@@ -46,12 +47,12 @@ pub(crate) fn reader(
     mut input: Input,
     columns: Option<&Columns>,
     block_bytes: u32,
-    limit: u64,
+    bounds: Bounds,
 ) -> Result<Box<dyn Requests + Send>> {
     input.fill_to(SAMPLE_BYTES)?;
     let found = Parser::new(columns, block_bytes, input.data());
     let parser = found.map_err(|unknown| unknown.of(input.path()))?;
-    Ok(Box::new(Text::new(input, parser, limit)))
+    Ok(Box::new(Text::new(input, parser, bounds)))
 }
 
 pub(crate) struct Parser {

@@ -5,6 +5,7 @@ use crate::columns::{Columns, Frame, LENGTH, OFFSET, OP, Place, ROLES, TIME};
 use crate::error::Bad;
 use crate::input::Input;
 use crate::records::{Binary, Strides};
+use crate::skip::Bounds;
 use crate::text::EXTENT;
 use crate::units::{self, Row, Stamp, Units};
 use crate::{Error, Note, Op, Request, Requests, Result};
@@ -29,7 +30,7 @@ pub(crate) fn reader(
     columns: &Columns,
     frame: Frame,
     block_bytes: u32,
-    limit: u64,
+    bounds: Bounds,
 ) -> Result<Box<dyn Requests + Send>> {
     if !input.fill_to(frame.header_bytes)? {
         return Err(Error::Empty { path: input.path().to_owned() });
@@ -49,7 +50,7 @@ pub(crate) fn reader(
     let rows: Vec<Row> = records.map(|record| decoder.row(record)).collect();
     (decoder.units, decoder.notes) =
         units::find(columns.stated, &rows, block_bytes).map_err(|unknown| unknown.of(input.path()))?;
-    Ok(Box::new(Binary::new(input, decoder, limit)))
+    Ok(Box::new(Binary::new(input, decoder, bounds)))
 }
 
 /// A number of a record.

@@ -13,6 +13,7 @@ use super::oracle_general;
 use crate::error::{Bad, Place};
 use crate::input::Input;
 use crate::records::{Binary, Records};
+use crate::skip::Bounds;
 use crate::{Error, Op, Request, Requests, Result};
 
 const MAGIC: [u8; 8] = 0x1234_5678_9abc_def0_u64.to_le_bytes();
@@ -94,7 +95,7 @@ pub(crate) fn is_like(sample: &[u8]) -> bool {
     sample.starts_with(&MAGIC)
 }
 
-pub(crate) fn reader(mut input: Input, objects: Objects, limit: u64) -> Result<Box<dyn Requests + Send>> {
+pub(crate) fn reader(mut input: Input, objects: Objects, bounds: Bounds) -> Result<Box<dyn Requests + Send>> {
     let malformed = |input: &Input, at: usize, found: &[u8], expected: &str| Error::Malformed {
         path: input.path().to_owned(),
         place: Place::Byte(at as u64),
@@ -118,12 +119,12 @@ pub(crate) fn reader(mut input: Input, objects: Objects, limit: u64) -> Result<B
     input.consume(header_bytes);
     let features = match version.as_slice() {
         [1, 0, 0, 0, 0, 0, 0, 0] => {
-            return Ok(Box::new(Binary::new(input, oracle_general::Decoder { objects }, limit)));
+            return Ok(Box::new(Binary::new(input, oracle_general::Decoder { objects }, bounds)));
         }
-        [2, 0, 0, 0, 0, 0, 0, 0] => return Ok(Box::new(Binary::new(input, Decoder2 { objects }, limit))),
+        [2, 0, 0, 0, 0, 0, 0, 0] => return Ok(Box::new(Binary::new(input, Decoder2 { objects }, bounds))),
         [3, 0, 0, 0, 0, 0, 0, 0] => 0,
         [more @ 4..=8, 0, 0, 0, 0, 0, 0, 0] => 1 << (more - 4),
         other => return Err(malformed(&input, MAGIC.len(), other, "a version from 1 to 8")),
     };
-    Ok(Box::new(Binary::new(input, Decoder3 { objects, features }, limit)))
+    Ok(Box::new(Binary::new(input, Decoder3 { objects, features }, bounds)))
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use crate::error::unknown_name;
 use crate::input::Input;
 use crate::records::Binary;
+use crate::skip::Bounds;
 use crate::text::Text;
 use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Requests, Result, Stream, Taken};
 
@@ -256,38 +257,39 @@ impl FromStr for Format {
 pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Result<Opened> {
     let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
     let limit = options.limit.unwrap_or(u64::MAX);
+    let bounds = Bounds { limit, skips_bad: options.skip_bad };
     let columns = options.columns.as_ref();
     let requests: Box<dyn Requests + Send> = match format {
-        Lirs => Box::new(Text::new(input, lirs::Parser::new(block_bytes), limit)),
-        Arc => Box::new(Text::new(input, arc::Parser { ignored_is_zero: false }, limit)),
-        Vscsi => vscsi::reader(input, limit)?,
-        Msr => Box::new(Text::new(input, msr::Parser::default(), limit)),
-        Spc => Box::new(Text::new(input, spc::Parser, limit)),
-        DiskSim => Box::new(Text::new(input, disksim::Parser, limit)),
-        MqSim => Box::new(Text::new(input, mqsim::Parser, limit)),
-        Fiu => Box::new(Text::new(input, fiu::Parser, limit)),
+        Lirs => Box::new(Text::new(input, lirs::Parser::new(block_bytes), bounds)),
+        Arc => Box::new(Text::new(input, arc::Parser { ignored_is_zero: false }, bounds)),
+        Vscsi => vscsi::reader(input, bounds)?,
+        Msr => Box::new(Text::new(input, msr::Parser::default(), bounds)),
+        Spc => Box::new(Text::new(input, spc::Parser, bounds)),
+        DiskSim => Box::new(Text::new(input, disksim::Parser, bounds)),
+        MqSim => Box::new(Text::new(input, mqsim::Parser, bounds)),
+        Fiu => Box::new(Text::new(input, fiu::Parser, bounds)),
         OracleGeneral => {
             let lengths = objects::Objects::new(block_bytes, options.recorded_sizes);
-            Box::new(Binary::new(input, oracle_general::Decoder { objects: lengths }, limit))
+            Box::new(Binary::new(input, oracle_general::Decoder { objects: lengths }, bounds))
         }
-        Lcs => lcs::reader(input, objects::Objects::new(block_bytes, options.recorded_sizes), limit)?,
-        Alibaba => Box::new(Text::new(input, alibaba::Parser, limit)),
-        Tencent => Box::new(Text::new(input, tencent::Parser, limit)),
-        Blkparse => Box::new(Text::new(input, blkparse::Parser::new(options.action.unwrap_or_default()), limit)),
-        Perf => perf::reader(input, options.action, limit)?,
-        Biosnoop => Box::new(Text::new(input, biosnoop::Parser::default(), limit)),
-        Bpftrace => Box::new(Text::new(input, bpftrace::Parser::default(), limit)),
-        Strace => Box::new(Text::new(input, strace::Parser::default(), limit)),
-        Fio => Box::new(Text::new(input, fio::Parser::default(), limit)),
-        RawU32 => Box::new(Binary::new(input, raw::Decoder32 { block_bytes }, limit)),
-        RawU64 => Box::new(Binary::new(input, raw::Decoder64 { block_bytes }, limit)),
-        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream.unwrap_or(Stream::Pc8)), limit)),
-        Csv => csv::reader(input, columns, block_bytes, limit)?,
+        Lcs => lcs::reader(input, objects::Objects::new(block_bytes, options.recorded_sizes), bounds)?,
+        Alibaba => Box::new(Text::new(input, alibaba::Parser, bounds)),
+        Tencent => Box::new(Text::new(input, tencent::Parser, bounds)),
+        Blkparse => Box::new(Text::new(input, blkparse::Parser::new(options.action.unwrap_or_default()), bounds)),
+        Perf => perf::reader(input, options.action, bounds)?,
+        Biosnoop => Box::new(Text::new(input, biosnoop::Parser::default(), bounds)),
+        Bpftrace => Box::new(Text::new(input, bpftrace::Parser::default(), bounds)),
+        Strace => Box::new(Text::new(input, strace::Parser::default(), bounds)),
+        Fio => Box::new(Text::new(input, fio::Parser::default(), bounds)),
+        RawU32 => Box::new(Binary::new(input, raw::Decoder32 { block_bytes }, bounds)),
+        RawU64 => Box::new(Binary::new(input, raw::Decoder64 { block_bytes }, bounds)),
+        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream.unwrap_or(Stream::Pc8)), bounds)),
+        Csv => csv::reader(input, columns, block_bytes, bounds)?,
         Records => {
             let Some((columns, frame)) = columns.and_then(|columns| Some((columns, columns.record?))) else {
                 return Err(Error::NotDescribed { path: input.path().to_owned() });
             };
-            described::reader(input, columns, frame, block_bytes, limit)?
+            described::reader(input, columns, frame, block_bytes, bounds)?
         }
         Parquet => return parquet::open(input, options.block_bytes, options.stream, limit),
     };

@@ -14,6 +14,7 @@ use crate::error::Bad;
 use crate::format::blkparse::{Action, volume_of};
 use crate::input::Input;
 use crate::rwbs::Rwbs;
+use crate::skip::Bounds;
 use crate::text::{Lines, SECTOR_BYTES, Text, number, time_ns};
 use crate::{Note, Op, Request, Requests, Result};
 
@@ -28,10 +29,10 @@ pub(crate) struct Parser {
 }
 
 /// The requests of `input`, which is at its beginning.
-pub(crate) fn reader(mut input: Input, action: Option<Action>, limit: u64) -> Result<Box<dyn Requests + Send>> {
+pub(crate) fn reader(mut input: Input, action: Option<Action>, bounds: Bounds) -> Result<Box<dyn Requests + Send>> {
     input.fill_to(SAMPLE_BYTES)?;
     let parser = Parser::new(action, input.data());
-    Ok(Box::new(Text::new(input, parser, limit)))
+    Ok(Box::new(Text::new(input, parser, bounds)))
 }
 
 fn event(action: Action) -> &'static [u8] {

@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use crate::error::{Bad, Place};
 use crate::input::Input;
 use crate::records::{Binary, Records};
+use crate::skip::Bounds;
 use crate::text::{EXTENT, SECTOR_BYTES, extent};
 use crate::{Error, Op, Request, Requests, Result};
 
@@ -116,11 +117,11 @@ pub(crate) fn is_like(sample: &[u8]) -> bool {
 }
 
 /// The first record determines the version.
-pub(crate) fn reader(mut input: Input, limit: u64) -> Result<Box<dyn Requests + Send>> {
+pub(crate) fn reader(mut input: Input, bounds: Bounds) -> Result<Box<dyn Requests + Send>> {
     let stride = if input.fill_to(size_of::<Record2>())? { size_of::<Record2>() } else { input.data().len() };
     match version(input.data().get(..stride).unwrap_or_default()) {
-        Some(1) => Ok(Box::new(Binary::new(input, Decoder1, limit))),
-        Some(_) => Ok(Box::new(Binary::new(input, Decoder2, limit))),
+        Some(1) => Ok(Box::new(Binary::new(input, Decoder1, bounds))),
+        Some(_) => Ok(Box::new(Binary::new(input, Decoder2, bounds))),
         None if stride == 0 => Err(Error::Empty { path: input.path().to_owned() }),
         None => Err(Error::Malformed {
             path: input.path().to_owned(),

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod columns;
+mod files;
 mod formats;
 mod generate;
 mod parquet;
