@@ -10,11 +10,12 @@ use crate::{Op, Result};
 ///
 /// It is parsed from settings separated by commas, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
 ///
-/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency` (in ns), `content` (a number, or a digest in
+/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency`, `content` (a number, or a digest in
 ///   any notation): the column, by its number from 0
 ///   or by its name in the header, in any case. `offset` is required. Without `length` a request is one block, without
 ///   `op` a read.
-/// * `time-unit`: `s`, `ms`, `us`, `ns` or `100ns`.
+/// * `time-unit`, `latency-unit`: `s`, `ms`, `us`, `ns` or `100ns`; latencies are in `ns` if neither this nor the column's
+///   name gives a unit.
 /// * `offset-unit`, `length-unit`: `bytes`, `sectors` of 512 bytes, or `blocks`.
 /// * `read`, `write`, `trim`, `flush`: additional words for these operations, separated by `|`, such as `read=R|RA`.
 /// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`, or the character itself except a comma; guessed from
@@ -70,11 +71,16 @@ pub(crate) const TIME: usize = 0;
 pub(crate) const OFFSET: usize = 1;
 pub(crate) const LENGTH: usize = 2;
 pub(crate) const OP: usize = 3;
+pub(crate) const TENANT: usize = 4;
+pub(crate) const STREAM: usize = 5;
+pub(crate) const VOLUME: usize = 6;
+pub(crate) const LATENCY: usize = 7;
+pub(crate) const CONTENT: usize = 8;
 
 /// The longest record and the longest header.
 const RECORD_BYTES_MOST: usize = 1 << 16;
 
-const SETTINGS: [&str; 19] = [
+const SETTINGS: [&str; 20] = [
     "time",
     "offset",
     "length",
@@ -87,6 +93,7 @@ const SETTINGS: [&str; 19] = [
     "time-unit",
     "offset-unit",
     "length-unit",
+    "latency-unit",
     "read",
     "write",
     "trim",
@@ -162,12 +169,11 @@ impl FromStr for Columns {
 impl Columns {
     fn set(&mut self, key: &str, value: &str, part: &str) -> Result<()> {
         let unit = || Unit::named(value).ok_or_else(|| wrong(part, "bytes, sectors or blocks"));
+        let time_unit = || crate::units::time_unit(value).ok_or_else(|| wrong(part, "s, ms, us or ns, or 100ns"));
         let words = |op| value.split('|').map(move |word| (word.trim().to_owned(), op));
         match key {
-            "time-unit" => {
-                let unit_ns = crate::units::time_unit(value).ok_or_else(|| wrong(part, "s, ms, us or ns, or 100ns"))?;
-                self.stated.time_ns = Some(unit_ns);
-            }
+            "time-unit" => self.stated.time_ns = Some(time_unit()?),
+            "latency-unit" => self.stated.latency_ns = Some(time_unit()?),
             "offset-unit" => self.stated.offset = Some(unit()?),
             "length-unit" => self.stated.length = Some(unit()?),
             "read" => self.words.extend(words(Op::Read)),

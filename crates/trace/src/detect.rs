@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::format::csv::guess::guess;
 use crate::format::{
     alibaba, arc, biosnoop, blkparse, bpftrace, csv, disksim, fio, fiu, lcs, lirs, mqsim, msr, oracle_general, pc,
     perf, raw, spc, strace, tencent, vscsi,
@@ -49,9 +50,18 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format> {
     match *candidates {
         [] => with_extension(input.path()).ok_or_else(|| Error::Unrecognized { path: input.path().to_owned() }),
         [format] if is_sure => Ok(format),
-        _ => named(input.path(), &candidates)
-            .ok_or_else(|| Error::Ambiguous { path: input.path().to_owned(), candidates }),
+        [first, ..] => named(input.path(), &candidates).ok_or_else(|| {
+            let likelier = likelier(sample, &candidates).unwrap_or(first);
+            Error::Ambiguous { path: input.path().to_owned(), candidates, likelier }
+        }),
     }
+}
+
+/// The likelier of several formats that a sample matches.
+fn likelier(sample: &[u8], candidates: &[Format]) -> Option<Format> {
+    let numbers = if raw::is_wide(sample) { Format::RawU64 } else { Format::RawU32 };
+    // Whole numbers that grow so slowly that they are hardly nanoseconds are milliseconds.
+    [numbers, Format::DiskSim].into_iter().find(|format| candidates.contains(format))
 }
 
 fn binary_candidates(sample: &[u8]) -> Vec<Format> {
@@ -119,7 +129,18 @@ fn text_candidates(sample: &[u8], trials: &[(Format, Trial)]) -> Vec<Format> {
     if candidates.is_empty() && csv::names_request(sample.split(|&byte| byte == b'\n').next().unwrap_or_default()) {
         return vec![Format::Csv];
     }
+    // Names in a header decide against formats of numbers in any order.
+    let guessed = guess(csv::whole_lines(sample));
+    let is_named = guessed.as_ref().is_some_and(|guess| guess.as_ref().is_ok_and(|guess| guess.is_named));
+    let is_loose = |format: &Format| matches!(format, Format::Arc | Format::MqSim | Format::DiskSim);
+    if is_named && !candidates.is_empty() && candidates.iter().all(is_loose) {
+        return vec![Format::Csv];
+    }
     if candidates.is_empty() {
+        let best = trials.iter().map(|(_, trial)| trial).max_by_key(|trial| trial.requests.len());
+        if guessed.is_some() && best.is_none_or(|best| best.requests.len() <= best.bad) {
+            return vec![Format::Csv];
+        }
         let most = trials.iter().map(|(_, trial)| trial.requests.len()).max().unwrap_or(0);
         candidates = of(&|trial| most > 0 && trial.requests.len() == most);
     }

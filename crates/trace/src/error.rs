@@ -50,18 +50,21 @@ pub enum Error {
         path: PathBuf,
     },
     /// The content matches no known format.
-    #[error("{}: the format is not recognized: give one of {}", path.display(), names(Format::all()))]
+    #[error("{}: the format is not recognized: give it, as in --format lirs, or the columns of a CSV file, as in \
+             --columns offset=0,length=1,op=2; the formats are {}", path.display(), names(Format::all()))]
     Unrecognized {
         /// The file, or `-` for standard input.
         path: PathBuf,
     },
     /// The content matches several formats, and the file's name does not decide.
-    #[error("{}: the format could be {}: give the right one", path.display(), names(candidates))]
+    #[error("{}: the format is not certain: add --format {likelier} if that is right{}", path.display(), others(candidates, *likelier))]
     Ambiguous {
         /// The file, or `-` for standard input.
         path: PathBuf,
         /// The formats it matches.
         candidates: Vec<Format>,
+        /// The likelier of them.
+        likelier: Format,
     },
     /// A name or a setting that does not exist.
     #[error("unknown {what} `{given}`: expected one of {known}{}", nigh_text::did_you_mean(*nearest))]
@@ -84,7 +87,10 @@ pub enum Error {
         expected: &'static str,
     },
     /// The unit of a column is neither given nor detectable.
-    #[error("{}: the unit of the {what}, such as {example}, cannot be detected: add {setting} to the columns", path.display())]
+    #[error("{}: the unit of the {what}, such as {example}, cannot be detected: add {setting} to {}", path.display(), match guessed {
+        Some(columns) => format!("--columns {columns}"),
+        None => "the columns".to_owned(),
+    })]
     UnknownUnit {
         /// The file, or `-` for standard input.
         path: PathBuf,
@@ -94,6 +100,8 @@ pub enum Error {
         setting: &'static str,
         /// One of the numbers.
         example: u64,
+        /// The columns and their other units, if they are not given but guessed.
+        guessed: Option<String>,
     },
     /// Binary records cannot be read without a description of their columns.
     #[error("{}: records need a description of their columns, such as record=24,time=0:u64,offset=8:u64", path.display())]
@@ -190,6 +198,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 fn names(formats: &[Format]) -> String {
     formats.iter().map(Format::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The formats but for the likelier one, as the end of a sentence.
+fn others(candidates: &[Format], likelier: Format) -> String {
+    let others: Vec<Format> = candidates.iter().copied().filter(|format| *format != likelier).collect();
+    if others.is_empty() { String::new() } else { format!(" (it could also be {})", names(&others)) }
 }
 
 /// The error for a `given` name that is not in `known`.

@@ -17,6 +17,13 @@ pub enum Note {
         /// The column setting that gives another unit.
         setting: &'static str,
     },
+    /// The columns are not described, and were guessed from their names and values.
+    Guessed {
+        /// The description that confirms the guess.
+        columns: String,
+        /// Columns that are not read, and assumptions about missing ones.
+        gaps: Vec<String>,
+    },
     /// Lines or records that do not match the format were left out.
     Skipped {
         /// Their number.
@@ -61,6 +68,11 @@ impl fmt::Display for Note {
                     f,
                     "{what} are interpreted as {unit}, because {because}; the column setting {setting} overrides this"
                 )
+            }
+            Note::Guessed { columns, gaps } => {
+                let quote = if columns.contains('|') { "'" } else { "" };
+                write!(f, "the columns are guessed: --columns {quote}{columns}{quote} confirms them")?;
+                gaps.iter().try_for_each(|gap| write!(f, "; {gap}"))
             }
             Note::Skipped { count, first } => {
                 let more = if *count > first.len() as u64 { ", ..." } else { "" };

@@ -322,6 +322,40 @@ pub(crate) fn number(field: &[u8]) -> Option<u64> {
     field.iter().try_fold(0, |value: u64, &byte| value.checked_mul(10)?.checked_add(digit(byte)?))
 }
 
+/// An unsigned whole number, decimal, also with a fraction of zeros or an exponent (`4096.0`, `1e+05`), or hexadecimal
+/// after `0x`.
+#[inline]
+pub(crate) fn whole(field: &[u8]) -> Option<u64> {
+    number(field).or_else(|| match field {
+        [b'0', b'x' | b'X', digits @ ..] => hexadecimal(digits),
+        _ => whole_decimal(field),
+    })
+}
+
+/// As `whole`, for numbers with a point or an exponent.
+#[cold]
+fn whole_decimal(field: &[u8]) -> Option<u64> {
+    /// Significant digits to which programs round (`%g`): zeros that follow as many are not known to be zeros.
+    const ROUNDED: usize = 6;
+    let (mantissa, exponent) = match field.iter().position(|byte| matches!(byte, b'e' | b'E')) {
+        Some(at) => {
+            let digits = field.get(at + 1..)?;
+            (field.get(..at)?, usize::try_from(number(digits.strip_prefix(b"+").unwrap_or(digits))?).ok()?)
+        }
+        None => (field, 0),
+    };
+    let point = memchr::memchr(b'.', mantissa).unwrap_or(mantissa.len());
+    let (whole, fraction) = (mantissa.get(..point)?, mantissa.get(point + 1..).unwrap_or_default());
+    let shifted = fraction.get(..exponent.min(fraction.len()))?;
+    let rest = fraction.get(shifted.len()..)?;
+    let zeros = u32::try_from(exponent - shifted.len()).ok()?;
+    let digits = whole.len() + fraction.len();
+    if whole.is_empty() || rest.iter().any(|byte| *byte != b'0') || (zeros > 0 && digits >= ROUNDED) {
+        return None;
+    }
+    number(&[whole, shifted].concat())?.checked_mul(10_u64.checked_pow(zeros)?)
+}
+
 /// The identity of contents for which a trace has a number or a digest; 0 for an empty field.
 pub(crate) fn digest(field: &[u8]) -> u64 {
     number(field).unwrap_or_else(|| if field.is_empty() { 0 } else { XxHash3_64::oneshot(field).max(1) })
@@ -390,10 +424,10 @@ pub(crate) fn extent_of(line: &[u8], first: u64, count: u64, unit_bytes: u64) ->
 /// The condition of `extent`.
 pub(crate) const EXTENT: &str = "a length below 4 GiB and an end below 2^64 bytes";
 
-/// The operation for a word, in any case: `r`, `read`, `w`, `write`, `trim`, `discard`, `unmap`, `flush`.
+/// The operation for a word, in any case, of disks and of caches.
 #[inline]
 pub(crate) fn op(word: &[u8]) -> Option<Op> {
-    const WORDS: [(&[u8], Op); 9] = [
+    const WORDS: [(&[u8], Op); 15] = [
         (b"r", Op::Read),
         (b"w", Op::Write),
         (b"read", Op::Read),
@@ -403,6 +437,12 @@ pub(crate) fn op(word: &[u8]) -> Option<Op> {
         (b"unmap", Op::Trim),
         (b"flush", Op::Flush),
         (b"fsync", Op::Flush),
+        (b"sync", Op::Flush),
+        (b"get", Op::Read),
+        (b"set", Op::Write),
+        (b"put", Op::Write),
+        (b"del", Op::Trim),
+        (b"delete", Op::Trim),
     ];
     WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|&(_, op)| op)
 }

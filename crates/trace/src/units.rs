@@ -27,6 +27,15 @@ impl Unit {
         }
     }
 
+    /// The name that `named` finds.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Unit::Bytes => "bytes",
+            Unit::Sectors => "sectors",
+            Unit::Blocks => "blocks",
+        }
+    }
+
     fn bytes(self, block_bytes: u32) -> u64 {
         match self {
             Unit::Bytes => 1,
@@ -36,16 +45,16 @@ impl Unit {
     }
 }
 
+const TIME_UNITS: [(&str, u64); 5] = [("s", SECOND_NS), ("ms", 1_000_000), ("us", 1_000), ("100ns", 100), ("ns", 1)];
+
 /// A unit of time by its name, in nanoseconds.
 pub(crate) fn time_unit(name: &str) -> Option<u64> {
-    match name {
-        "s" => Some(SECOND_NS),
-        "ms" => Some(1_000_000),
-        "us" => Some(1_000),
-        "100ns" => Some(100),
-        "ns" => Some(1),
-        _ => None,
-    }
+    TIME_UNITS.into_iter().find(|(known, _)| *known == name).map(|(_, unit_ns)| unit_ns)
+}
+
+/// The name of a unit of time.
+pub(crate) fn time_unit_name(unit_ns: u64) -> Option<&'static str> {
+    TIME_UNITS.into_iter().find(|(_, known)| *known == unit_ns).map(|(name, _)| name)
 }
 
 /// The units given.
@@ -54,29 +63,46 @@ pub(crate) struct Stated {
     pub(crate) time_ns: Option<u64>,
     pub(crate) offset: Option<Unit>,
     pub(crate) length: Option<Unit>,
+    /// Of latencies, in nanoseconds.
+    pub(crate) latency_ns: Option<u64>,
 }
 
 impl Stated {
-    /// Adds the units in names of columns, such as `time_us`, `TIME(ms)`, `lba` and `nr_sectors`.
-    pub(crate) fn or_named(self, time: Option<&[u8]>, offset: Option<&[u8]>, length: Option<&[u8]>) -> Stated {
+    /// Adds the units in the names of the columns of times, offsets, lengths and latencies, such as `time_us`, `TIME(ms)`,
+    /// `lba` and `nr_sectors`.
+    pub(crate) fn or_named(self, [time, offset, length, latency]: [Option<&[u8]>; 4]) -> Stated {
         Stated {
             time_ns: self.time_ns.or_else(|| time.and_then(time_unit_in)),
             offset: self.offset.or_else(|| offset.and_then(unit_in)),
             length: self.length.or_else(|| length.and_then(unit_in)),
+            latency_ns: self.latency_ns.or_else(|| latency.and_then(time_unit_in)),
         }
     }
 }
 
-/// The words of a column's name, in lower case.
-fn words(name: &[u8]) -> impl Iterator<Item = String> {
-    let name = String::from_utf8_lossy(name).to_lowercase();
-    let words: Vec<String> = name.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect();
-    words.into_iter().filter(|word| !word.is_empty())
+/// The words of a column's name, in lower case: `nr_sectors`, `NR SECTORS` and `nrSectors` have the same, and `IOType` has two.
+pub(crate) fn words(name: &[u8]) -> Vec<String> {
+    let name = String::from_utf8_lossy(name);
+    let mut words = vec![String::new()];
+    let mut last = ' ';
+    let mut chars = name.chars().peekable();
+    while let Some(c) = chars.next() {
+        let ends_acronym = last.is_uppercase() && chars.peek().is_some_and(|next| next.is_lowercase());
+        if !c.is_alphanumeric() || (c.is_uppercase() && (last.is_lowercase() || ends_acronym)) {
+            words.push(String::new());
+        }
+        last = c;
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// The unit in the name of a column of times, in nanoseconds.
 pub(crate) fn time_unit_in(name: &[u8]) -> Option<u64> {
-    match &*words(name).last()? {
+    match &**words(name).last()? {
         "s" | "sec" | "secs" | "seconds" => Some(SECOND_NS),
         "ms" | "msec" | "msecs" | "milliseconds" => Some(1_000_000),
         "us" | "µs" | "μs" | "usec" | "usecs" | "microseconds" => Some(1_000),
@@ -86,7 +112,7 @@ pub(crate) fn time_unit_in(name: &[u8]) -> Option<u64> {
 }
 
 fn unit_in(name: &[u8]) -> Option<Unit> {
-    words(name).find_map(|word| match &*word {
+    words(name).iter().find_map(|word| match &**word {
         "lba" | "sector" | "sectors" => Some(Unit::Sectors),
         "byte" | "bytes" => Some(Unit::Bytes),
         _ => None,
@@ -118,6 +144,12 @@ pub(crate) struct Units {
     pub(crate) time_ns: Option<u64>,
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: u64,
+    pub(crate) latency_ns: u64,
+}
+
+impl Units {
+    /// Of nigh's own columns.
+    pub(crate) const OWN: Units = Units { time_ns: Some(1), offset_bytes: 1, length_bytes: 1, latency_ns: 1 };
 }
 
 /// A unit that cannot be detected.
@@ -126,12 +158,14 @@ pub(crate) struct Unknown {
     what: &'static str,
     setting: &'static str,
     example: u64,
+    /// The columns, if they were guessed.
+    pub(crate) guessed: Option<String>,
 }
 
 impl Unknown {
     pub(crate) fn of(self, path: &std::path::Path) -> Error {
-        let Unknown { what, setting, example } = self;
-        Error::UnknownUnit { path: path.to_owned(), what, setting, example }
+        let Unknown { what, setting, example, guessed } = self;
+        Error::UnknownUnit { path: path.to_owned(), what, setting, example, guessed }
     }
 }
 
@@ -141,7 +175,8 @@ pub(crate) fn find(stated: Stated, rows: &[Row], block_bytes: u32) -> Result<(Un
     let time_ns = time(stated.time_ns, rows, &mut notes)?;
     let (offset, length) = extent(stated, rows, &mut notes)?;
     let (offset_bytes, length_bytes) = (offset.bytes(block_bytes), length.bytes(block_bytes));
-    Ok((Units { time_ns, offset_bytes, length_bytes }, notes))
+    let latency_ns = stated.latency_ns.unwrap_or(1);
+    Ok((Units { time_ns, offset_bytes, length_bytes, latency_ns }, notes))
 }
 
 const TIME_SETTING: &str = "time-unit=s, ms, us or ns";
@@ -158,7 +193,16 @@ const DATE_UNITS: [(u64, &str, &str); 4] = [
 ];
 const DATE_GAP_NS_MOST: u64 = 10_000_000;
 
-fn time(stated: Option<u64>, rows: &[Row], notes: &mut Vec<Note>) -> Result<Option<u64>, Unknown> {
+/// The unit of Windows' dates, which count from 1601.
+pub(crate) const FILETIME_NS: u64 = 100;
+
+/// Whether a number is one of Windows' dates from 2001 to 2033.
+fn is_filetime(number: u64) -> bool {
+    const SECONDS_1601_TO_1970: u64 = 11_644_473_600;
+    (number / (SECOND_NS / FILETIME_NS)).checked_sub(SECONDS_1601_TO_1970).is_some_and(|s| DATES.contains(&s))
+}
+
+pub(crate) fn time(stated: Option<u64>, rows: &[Row], notes: &mut Vec<Note>) -> Result<Option<u64>, Unknown> {
     let stamps = || rows.iter().filter_map(|row| row.time);
     if stamps().any(|stamp| matches!(stamp, Stamp::Date)) {
         return Ok(None);
@@ -187,16 +231,31 @@ fn time(stated: Option<u64>, rows: &[Row], notes: &mut Vec<Note>) -> Result<Opti
             return Ok(Some(unit_ns));
         }
     }
+    if [least, most].into_iter().all(is_filetime) {
+        note("units of 100 ns", "in this unit they are dates of Windows");
+        return Ok(Some(FILETIME_NS));
+    }
     if has_fraction && most < DATES.end {
         note("seconds", "they have fractions");
         return Ok(Some(SECOND_NS));
     }
     let example = numbers().find(|&number| number != 0).unwrap_or(0);
-    Err(Unknown { what: "times", setting: TIME_SETTING, example })
+    Err(Unknown { what: "times", setting: TIME_SETTING, example, guessed: None })
+}
+
+/// The unit in which all times of `rows` are dates, in nanoseconds, however far apart the requests are.
+pub(crate) fn date_unit(rows: &[Row]) -> Option<u64> {
+    let mut units = DATE_UNITS.into_iter().map(|(unit_ns, ..)| unit_ns);
+    units.find(|unit_ns| {
+        rows.iter().filter_map(|row| row.time).all(|stamp| match stamp {
+            Stamp::Whole(number) | Stamp::Fraction(number) => DATES.contains(&(number / (SECOND_NS / unit_ns))),
+            Stamp::Date => false,
+        })
+    })
 }
 
 /// The units of offsets and lengths.
-fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, Unit), Unknown> {
+pub(crate) fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, Unit), Unknown> {
     let whole_sectors = |numbers: &mut dyn Iterator<Item = u64>| {
         let mut any = false;
         let all = numbers.filter(|&number| number != 0).all(|number| {
@@ -250,7 +309,7 @@ fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, 
         _ => {
             let example = offsets().find(|&number| !number.is_multiple_of(SECTOR_BYTES)).unwrap_or(0);
             let setting = "offset-unit=bytes, sectors or blocks";
-            return Err(Unknown { what: "offsets", setting, example });
+            return Err(Unknown { what: "offsets", setting, example, guessed: None });
         }
     };
     let length = match length {
@@ -265,7 +324,7 @@ fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, 
         None => {
             let example = lengths().find(|&number| !number.is_multiple_of(SECTOR_BYTES)).unwrap_or(0);
             let setting = "length-unit=bytes, sectors or blocks";
-            return Err(Unknown { what: "lengths", setting, example });
+            return Err(Unknown { what: "lengths", setting, example, guessed: None });
         }
     };
     Ok((offset, length))

@@ -1,27 +1,37 @@
-//! CSV with columns described by [`Columns`]. Without a description, the header must name the fields of a [`Request`]:
-//! `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency_ns`, `content`, in any order; `offset` and `length` are required.
-//! The time can also be `time_us`, `time_ms` or `time_s`. A `time` or `timestamp` without a unit is accepted if it is a
-//! date, or if its values show the unit (`units.rs`); otherwise it is an error, and so are columns with other names.
+//! CSV with columns described by [`Columns`], or named in nigh's own way, or guessed.
+//!
+//! nigh's own names are the fields of a [`Request`]: `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`,
+//! `latency_ns`, `content`, in any order; `offset` and `length` are required. The time can also be `time_us`, `time_ms` or
+//! `time_s`. A `time` or `timestamp` without a unit is accepted if it is a date, or if its values show the unit
+//! (`units.rs`); otherwise it is an error. The further columns of recordings, and the index that other programs put in front,
+//! are ignored; rows of recordings that are no requests are left out, as in Parquet.
+//!
+//! The columns of other files without a description are guessed (`csv/guess.rs`), and a note reports the guess.
 //!
 //! If columns are described, missing units are detected from the header or the first rows; if that fails, the file is
-//! rejected. Times can be dates in ISO 8601. Operations can be RWBS codes of blktrace (`RA`, `WS`).
+//! rejected. Times can be dates in ISO 8601. Operations can be RWBS codes of blktrace (`RA`, `WS`). Lines that begin with `#`
+//! before the first row are skipped.
 //!
 //! A header is detected: the first line is one if columns are named, or if the column of the offset does not contain a
-//! number. Fields can be quoted. Numbers are decimal, or hexadecimal after `0x`; times can have a fraction.
+//! number. Fields can be quoted. Numbers are decimal, or hexadecimal after `0x`; times can have a fraction. Rows may have one
+//! field more than the header, in front: the numbers of the rows, as R writes them.
 //!
 //! If columns are described, tenants, streams and volumes can be numbers or names. A number below half of the field's
 //! range (2^31 for tenants and volumes, 2^63 for streams) is used as it is; every other text gets a number from there
 //! up, in order of first appearance, so that no two coincide. Without a description they are numbers of the field's
 //! whole range, so that files written by nigh keep their values. An empty field is 0.
 
+pub(crate) mod guess;
+
 use std::collections::HashMap;
 
-use crate::columns::{Column, Columns, LENGTH, OFFSET, ROLE_NAMES, ROLES, TIME};
+use crate::columns::{Column, Columns, LATENCY, LENGTH, OFFSET, ROLE_NAMES, ROLES, TIME};
 use crate::error::Bad;
+use crate::format::parquet::{FAULT, LEFT_OUT, LEFT_OUT_CALLS, RECORDED_FIELDS};
 use crate::input::Input;
 use crate::rwbs::Rwbs;
 use crate::skip::Bounds;
-use crate::text::{EXTENT, Lines, Text, digest, hexadecimal, number, op, plain, time_ns};
+use crate::text::{EXTENT, Lines, Text, digest, number, op, plain, time_ns, whole as integer};
 use crate::time::iso_ns;
 use crate::units::{self, Row as Sampled, Stamp, Stated, Unit, Units};
 use crate::{Note, Op, Request, Requests, Result};
@@ -36,6 +46,7 @@ const TIME_FIELDS: [(&str, u64); 4] =
 const OPEN_TIME_FIELDS: [&str; 2] = ["time", "timestamp"];
 const OPEN_TIME: &str = "a time column with its unit (time_ns, time_us, time_ms or time_s), or a description of the columns, as in \
                          --columns time=0,time-unit=us,offset=1,length=2";
+const OPERATION: &str = "an operation, such as read or write, or one that the columns name, as in read=0,write=1";
 /// The line that `bpftrace` prints before a program's own lines.
 const ATTACHING: &[u8] = b"Attaching ";
 
@@ -50,7 +61,10 @@ pub(crate) fn reader(
     bounds: Bounds,
 ) -> Result<Box<dyn Requests + Send>> {
     input.fill_to(SAMPLE_BYTES)?;
-    let found = Parser::new(columns, block_bytes, input.data());
+    let found = match columns {
+        Some(_) => Parser::new(columns, block_bytes, input.data()),
+        None => Parser::undescribed(block_bytes, input.data()),
+    };
     let parser = found.map_err(|unknown| unknown.of(input.path()))?;
     Ok(Box::new(Text::new(input, parser, bounds)))
 }
@@ -64,6 +78,10 @@ pub(crate) struct Parser {
     is_time_open: bool,
     block_bytes: u32,
     layout: Option<Layout>,
+    /// Fields of a row before those that the header names.
+    unnamed: usize,
+    /// Rows of recordings that are no requests.
+    left_out: u64,
     tenants: Names,
     streams: Names,
     volumes: Names,
@@ -86,18 +104,20 @@ impl Parser {
     pub(crate) fn new(columns: Option<&Columns>, block_bytes: u32, sample: &[u8]) -> Result<Parser, units::Unknown> {
         let base = |base| columns.map(|_| base);
         let mut parser = Parser {
-            units: Units { time_ns: Some(1), offset_bytes: 1, length_bytes: 1 },
+            units: Units::OWN,
             notes: Vec::new(),
             is_time_open: false,
             block_bytes,
             layout: None,
-            tenants: Names::new(base(1 << 31)),
-            streams: Names::new(base(1 << 63)),
-            volumes: Names::new(base(1 << 31)),
+            unnamed: 0,
+            left_out: 0,
+            tenants: Names::new(base(Names::BASE_32)),
+            streams: Names::new(base(Names::BASE_64)),
+            volumes: Names::new(base(Names::BASE_32)),
             columns: columns.cloned(),
         };
-        // The last line may be incomplete.
-        let sample = memchr::memrchr(b'\n', sample).and_then(|end| sample.get(..end)).unwrap_or(sample);
+        let sample = whole_lines(sample);
+        parser.unnamed = unnamed_fields(sample);
         let lines = || sample.split(|&byte| byte == b'\n').map(plain).filter(|line| !parser.is_skipped(line));
         // An error in the first line is reported when it is parsed.
         let Some(Ok((layout, is_header))) = lines().next().map(|line| parser.layout(line)) else { return Ok(parser) };
@@ -115,9 +135,22 @@ impl Parser {
         Ok(parser)
     }
 
-    /// Whether a line, without surrounding blanks, is not a row.
+    /// A parser of the file that begins with `sample` and is not described: its columns have nigh's own names, or are
+    /// guessed.
+    pub(crate) fn undescribed(block_bytes: u32, sample: &[u8]) -> Result<Parser, units::Unknown> {
+        match guess::guess(whole_lines(sample)).filter(|_| !is_own(sample)) {
+            Some(guess) => {
+                let guess = guess?;
+                let parser = Parser::new(Some(&guess.columns), block_bytes, sample)?;
+                Ok(Parser { notes: [vec![guess.note], parser.notes].concat(), ..parser })
+            }
+            None => Parser::new(None, block_bytes, sample),
+        }
+    }
+
+    /// Whether a line before the first row, without surrounding blanks, is neither a row nor a header.
     fn is_skipped(&self, line: &[u8]) -> bool {
-        line.is_empty() || self.columns.is_some() && line.starts_with(ATTACHING)
+        line.is_empty() || is_comment(line) || self.columns.is_some() && line.starts_with(ATTACHING)
     }
 
     /// The layout given by the first line, and whether this line is a header.
@@ -138,6 +171,9 @@ impl Parser {
                     ));
                 }
                 for (column, field) in row().enumerate() {
+                    if is_index(field, column) || RECORDED_FIELDS.iter().any(|name| is_name(field, name)) {
+                        continue;
+                    }
                     let role = match TIME_FIELDS.iter().find(|(name, _)| is_name(field, name)) {
                         Some(&(_, unit_ns)) => {
                             stated.time_ns = Some(unit_ns);
@@ -154,7 +190,7 @@ impl Parser {
                     if wanted.iter().any(|&(_, other)| other == role) {
                         return Err(Bad::field(field, "one column for each field of a request"));
                     }
-                    wanted.push((column, role));
+                    wanted.push((column + self.unnamed, role));
                 }
             }
             Some(columns) => {
@@ -163,7 +199,7 @@ impl Parser {
                         Some(Column::Index(index)) => wanted.push((*index, role)),
                         Some(Column::Name(name)) => {
                             let missing = || Bad::field(line, "a header with the named columns");
-                            wanted.push((find(name).ok_or_else(missing)?, role));
+                            wanted.push((find(name).ok_or_else(missing)? + self.unnamed, role));
                         }
                         Some(Column::Bytes(_)) => {
                             return Err(Bad::field(line, "binary records, because the columns have types"));
@@ -171,15 +207,16 @@ impl Parser {
                         None => {}
                     }
                 }
+                let unnamed = self.unnamed;
                 let is_named = columns.columns().iter().flatten().any(|column| matches!(column, Column::Name(_)));
                 let field = |role| {
                     let column = wanted.iter().find(|&&(_, other)| other == role);
-                    column.and_then(|&(index, _)| row().nth(index))
+                    column.and_then(|&(index, _)| row().nth(index.checked_sub(unnamed)?))
                 };
                 let offset = field(OFFSET);
                 is_header = is_named || offset.is_some_and(|field| !field.is_empty() && integer(field).is_none());
                 if is_header {
-                    stated = stated.or_named(field(TIME), offset, field(LENGTH));
+                    stated = stated.or_named([field(TIME), offset, field(LENGTH), field(LATENCY)]);
                 }
             }
         }
@@ -207,7 +244,14 @@ impl Lines for Parser {
         let [time, offset, length, word, tenant, stream, volume, latency, content] = layout.values(line)?;
         let op = match word {
             None => Op::Read,
-            Some(word) => self.op(word).ok_or_else(|| Bad::field(word, "an operation, such as read or write"))?,
+            Some(word) => match self.op(word) {
+                Some(op) => op,
+                None if LEFT_OUT.iter().any(|name| name.as_bytes() == word) => {
+                    self.left_out += 1;
+                    return Ok(None);
+                }
+                None => return Err(Bad::field(word, OPERATION)),
+            },
         };
         let time_ns = match time {
             None => 0,
@@ -233,14 +277,16 @@ impl Lines for Parser {
             stream: self.streams.number(stream)?,
             latency_ns: match latency {
                 None => 0,
-                Some(field) => integer(field).ok_or_else(|| Bad::field(field, "a latency in whole nanoseconds"))?,
+                Some(b"") => 0,
+                Some(field) => self.latency(field).ok_or_else(|| Bad::field(field, "a latency"))?,
             },
             content: content.map_or(0, digest),
         }))
     }
 
     fn notes(&self) -> Vec<Note> {
-        self.notes.clone()
+        let left_out = (self.left_out > 0).then_some(Note::LeftOut { count: self.left_out, what: LEFT_OUT_CALLS });
+        self.notes.iter().cloned().chain(left_out).collect()
     }
 }
 
@@ -250,18 +296,20 @@ impl Parser {
         let mut named = words.filter(|(name, _)| name.as_bytes() == word);
         match named.next() {
             Some(&(_, op)) => Some(op),
-            None => op(word).or_else(|| {
-                let Rwbs { op, flushes } = Rwbs::strict(word)?;
-                op.or(flushes.then_some(Op::Flush))
-            }),
+            None if word == FAULT.as_bytes() => Some(Op::Read),
+            None => known_op(word),
         }
     }
 
     fn time(&self, field: &[u8]) -> Option<u64> {
         match self.units.time_ns {
-            Some(unit_ns) => time_ns(field, unit_ns),
+            Some(unit_ns) => with_point(field, |field| time_ns(field, unit_ns)),
             None => iso_ns(field),
         }
+    }
+
+    fn latency(&self, field: &[u8]) -> Option<u64> {
+        with_point(field, |field| time_ns(field, self.units.latency_ns))
     }
 
     fn extent(&self, offset: u64, length: Option<u64>) -> Option<(u64, u32)> {
@@ -310,7 +358,59 @@ fn stamp(field: &[u8]) -> Option<Stamp> {
     if iso_ns(field).is_some() {
         return Some(Stamp::Date);
     }
-    time_ns(field, 1).map(Stamp::Fraction)
+    with_point(field, |field| time_ns(field, 1)).map(Stamp::Fraction)
+}
+
+/// The result of `parse` for a number that may have a comma for its point.
+fn with_point<T>(field: &[u8], parse: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    parse(field).or_else(|| {
+        let at = memchr::memchr(b',', field)?;
+        parse(&[field.get(..at)?, b".", field.get(at + 1..)?].concat())
+    })
+}
+
+/// The operation for a word or an RWBS code.
+pub(crate) fn known_op(word: &[u8]) -> Option<Op> {
+    op(word).or_else(|| {
+        let Rwbs { op, flushes } = Rwbs::strict(word)?;
+        op.or(flushes.then_some(Op::Flush))
+    })
+}
+
+/// A sample without its last line, which may be incomplete, unless it is the only one.
+pub(crate) fn whole_lines(sample: &[u8]) -> &[u8] {
+    memchr::memrchr(b'\n', sample).and_then(|end| sample.get(..end)).unwrap_or(sample)
+}
+
+/// Whether a line before the first row is a remark.
+fn is_comment(line: &[u8]) -> bool {
+    line.starts_with(b"#")
+}
+
+/// Whether a column named so numbers the rows.
+fn is_index(name: &[u8], column: usize) -> bool {
+    const NAMES: [&str; 5] = ["", "index", "Unnamed: 0", "rownames", "row"];
+    column == 0 && NAMES.iter().any(|index| is_name(name, index))
+}
+
+/// 1 if the rows have one field more than the header, and it is the number of the row; otherwise 0.
+fn unnamed_fields(sample: &[u8]) -> usize {
+    const ROWS: usize = 32;
+    let mut lines = sample.split(|&byte| byte == b'\n').map(plain).filter(|line| !line.is_empty() && !is_comment(line));
+    let Some(header) = lines.next() else { return 0 };
+    let row = |line| Row { rest: Some(line), separator: guess_separator(header) };
+    let names = row(header).count();
+    if row(header).any(|field| integer(field).is_some()) {
+        return 0;
+    }
+    let first = lines.clone().next().and_then(|line| number(row(line).next()?));
+    let are_numbered = lines.clone().take(ROWS).enumerate().all(|(at, line)| {
+        let number = row(line).next().and_then(number);
+        row(line).count() == names + 1
+            && number.is_some()
+            && number == first.and_then(|first| first.checked_add(at as u64))
+    });
+    usize::from(first.is_some() && are_numbered)
 }
 
 /// The fields of a line, without the blanks and quotes around them.
@@ -338,8 +438,31 @@ impl<'a> Iterator for Row<'a> {
     }
 }
 
+/// The separator that occurs most outside of quotes; of several, the first of tab, comma, semicolon and bar.
 fn guess_separator(line: &[u8]) -> u8 {
-    [b'\t', b',', b';', b'|'].into_iter().find(|byte| line.contains(byte)).unwrap_or(b' ')
+    let mut counts = [(b'\t', 0_usize), (b',', 0), (b';', 0), (b'|', 0)];
+    let mut is_quoted = false;
+    for byte in line {
+        is_quoted ^= *byte == b'"';
+        for (separator, count) in &mut counts {
+            *count += usize::from(*separator == *byte && !is_quoted);
+        }
+    }
+    let most = counts.iter().map(|(_, count)| *count).max().filter(|most| *most > 0);
+    let found = counts.iter().find(|(_, count)| Some(*count) == most);
+    found.map_or(b' ', |(separator, _)| *separator)
+}
+
+/// Whether the first line of a file has nigh's own names and no others.
+pub(crate) fn is_own(sample: &[u8]) -> bool {
+    let mut lines = sample.split(|&byte| byte == b'\n').map(plain).filter(|line| !line.is_empty() && !is_comment(line));
+    let first = lines.next().unwrap_or_default();
+    let known = |(column, field): (usize, &[u8])| {
+        is_index(field, column)
+            || RECORDED_FIELDS.iter().chain(&REQUEST_FIELDS).chain(&OPEN_TIME_FIELDS).any(|name| is_name(field, name))
+            || TIME_FIELDS.iter().any(|(name, _)| is_name(field, name))
+    };
+    names_request(first) && Row { rest: Some(first), separator: guess_separator(first) }.enumerate().all(known)
 }
 
 /// Whether a line names the fields that are required without a description.
@@ -362,27 +485,24 @@ fn is_name(field: &[u8], name: &str) -> bool {
     field.eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// A number, decimal or hexadecimal after `0x`.
-fn integer(field: &[u8]) -> Option<u64> {
-    match field {
-        [b'0', b'x' | b'X', digits @ ..] => hexadecimal(digits),
-        _ => number(field),
-    }
-}
-
 /// Numbers for values that can be numbers or names.
-struct Names {
+pub(crate) struct Names {
     /// Numbers below this are used as they are, names are numbered from here; `None` if there are no names.
     base: Option<u64>,
     known: HashMap<Vec<u8>, u64>,
 }
 
 impl Names {
-    fn new(base: Option<u64>) -> Names {
+    /// For tenants and volumes of described files.
+    pub(crate) const BASE_32: u64 = 1 << 31;
+    /// For streams of described files.
+    pub(crate) const BASE_64: u64 = 1 << 63;
+
+    pub(crate) fn new(base: Option<u64>) -> Names {
         Names { base, known: HashMap::new() }
     }
 
-    fn number(&mut self, field: Option<&[u8]>) -> Result<u64, Bad> {
+    pub(crate) fn number(&mut self, field: Option<&[u8]>) -> Result<u64, Bad> {
         let Some(field) = field.filter(|field| !field.is_empty()) else { return Ok(0) };
         let number = integer(field);
         let Some(base) = self.base else { return number.ok_or_else(|| Bad::field(field, "a number")) };

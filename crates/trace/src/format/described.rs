@@ -44,8 +44,8 @@ pub(crate) fn reader(
         }
     }
     let ops = columns.words.iter().filter_map(|(word, op)| Some((word.parse().ok()?, *op))).collect();
-    let units = Units { time_ns: Some(1), offset_bytes: 1, length_bytes: 1 };
-    let mut decoder = Decoder { stride: frame.record_bytes, places, ops, units, notes: Vec::new(), block_bytes };
+    let mut decoder =
+        Decoder { stride: frame.record_bytes, places, ops, units: Units::OWN, notes: Vec::new(), block_bytes };
     let records = input.data().chunks_exact(frame.record_bytes).take(units::ROWS);
     let rows: Vec<Row> = records.map(|record| decoder.row(record)).collect();
     (decoder.units, decoder.notes) =
@@ -146,7 +146,7 @@ impl Strides for Decoder {
             tenant: narrow(tenant)?,
             volume: narrow(volume)?,
             stream: self.whole(stream, record).unwrap_or(0),
-            latency_ns: self.whole(latency, record).unwrap_or(0),
+            latency_ns: self.whole(latency, record).unwrap_or(0).saturating_mul(self.units.latency_ns),
             content: self.whole(content, record).unwrap_or(0),
             ..Request::default()
         };

@@ -82,10 +82,17 @@ const BLOCK_BYTES_KEY: &str = "nigh.block_bytes";
 const TAKEN_KEY: &str = "nigh.taken";
 
 /// The operations of rows that are no requests: a mapping, and advice to the kernel.
-const LEFT_OUT: [&str; 2] = ["map", "advise"];
+pub(crate) const LEFT_OUT: [&str; 2] = ["map", "advise"];
+
+/// The name of these rows in notes.
+pub(crate) const LEFT_OUT_CALLS: &str = "calls that transfer nothing (mappings, advice to the kernel)";
 
 /// The operation of rows that are page faults in mappings, which are read as reads.
-const FAULT: &str = "fault";
+pub(crate) const FAULT: &str = "fault";
+
+/// The columns of recordings that are no fields of a request.
+pub(crate) const RECORDED_FIELDS: [&str; 12] =
+    ["program", "path", "tid", "asked", "result", "ra0", "pc5", "pc8", "pc16", "depth", "stack", "device_bytes"];
 
 /// Why a Parquet file cannot be read as requests.
 #[derive(Debug, thiserror::Error)]

@@ -42,6 +42,11 @@ fn request(block: u64, block_bytes: u32) -> Result<Request, Bad> {
     Ok(Request { offset, length, op: Op::Read, ..Request::default() })
 }
 
+/// Whether a sample from the beginning is likelier to be numbers of 64 bits than of 32: it has numbers below 2^32 of 64 bits.
+pub(crate) fn is_wide(sample: &[u8]) -> bool {
+    sample.chunks_exact(8).all(|number| number.get(4..) == Some(&[0; 4]))
+}
+
 /// Whether a sample from the beginning can consist of such numbers of `bytes` bytes: none is above 2^(8 × `bytes` - 8),
 /// and some are not 0. Many other files match too, so the name decides.
 pub(crate) fn may_be(sample: &[u8], whole: bool, bytes: usize) -> bool {

@@ -52,6 +52,141 @@ fn places(requests: &[Request]) -> Vec<(u64, u32)> {
     requests.iter().map(|request| (request.offset, request.length)).collect()
 }
 
+#[test]
+fn files_17_the_commonest_header_is_guessed() {
+    for separator in [",", ";", "\t", "|"] {
+        let content = "timestamp,device,op,lba,sectors,latency_us\n1795863225.50,nvme0,R,64,8,410\n\
+                       1795863225.75,nvme0,W,128,16,90.5\n1795863226.00,nvme1,read,64,8,380\n"
+            .replace(',', separator);
+        let (requests, notes) = guessed(&content);
+        assert_eq!(places(&requests), [(64 * 512, 4096), (128 * 512, 8192), (64 * 512, 4096)]);
+        assert_eq!(requests.iter().map(|request| request.op).collect::<Vec<_>>(), [Op::Read, Op::Write, Op::Read]);
+        assert_eq!(requests[1].time_ns - requests[0].time_ns, SECOND_NS / 4);
+        assert_eq!(requests[0].time_ns, 1_795_863_225_500_000_000);
+        assert_eq!(requests.iter().map(|request| request.latency_ns).collect::<Vec<_>>(), [410_000, 90_500, 380_000]);
+        assert!(requests[0].volume == requests[1].volume && requests[0].volume != requests[2].volume);
+        assert!(notes.contains("time=timestamp") && notes.contains("latency-unit=us"), "{notes}");
+    }
+}
+
+#[test]
+fn files_17_names_and_values_show_columns_and_units() {
+    for (content, expected, op) in [
+        // Bytes by their values, names in other cases and forms.
+        ("Time(ms),RW,Offset,Size\n0.5,W,4096,512\n1,R,8192,1024\n", [(4096, 512), (8192, 1024)], Op::Write),
+        ("startLBA,numSectors,opType\n8,1,Write\n9,2,Read\n", [(4096, 512), (4608, 1024)], Op::Write),
+        ("nsecs;cmd;start_sector;nr_bytes\n5;write;8;512\n6;read;9;1024\n", [(4096, 512), (4608, 1024)], Op::Write),
+        ("is_write,byte_offset,bytes\n1,4096,512\n0,8192,1024\n", [(4096, 512), (8192, 1024)], Op::Write),
+        ("lba\tcount\ttype\n8\t1\tW\n9\t2\tR\n", [(4096, 512), (4608, 1024)], Op::Write),
+        (
+            "\"ts\",\"I/O type\",\"address\",\"io size\"\n0.5,\"DELETE\",4096,512\n1.5,\"GET\",8192,1024\n",
+            [(4096, 512), (8192, 1024)],
+            Op::Trim,
+        ),
+        // Without a header, by values alone.
+        ("1795863225.10,sda,W,4096,512\n1795863225.20,sda,R,8192,1024\n", [(4096, 512), (8192, 1024)], Op::Write),
+    ] {
+        let (requests, notes) = guessed(content);
+        assert_eq!(places(&requests), expected, "{content}: {notes}");
+        assert_eq!([requests[0].op, requests[1].op], [op, Op::Read], "{content}: {notes}");
+    }
+    // Keys of objects are blocks, and caches have their own words.
+    let (requests, notes) =
+        guessed("timestamp,key,op,client\n1,7,get,3\n2,9,SET,3\n3,7,del,4\n4,7,delete,4\n5,9,put,4\n");
+    assert_eq!(requests.iter().map(|request| request.offset / 4096).collect::<Vec<_>>(), [7, 9, 7, 7, 9]);
+    let ops: Vec<_> = requests.iter().map(|request| request.op).collect();
+    assert_eq!(ops, [Op::Read, Op::Write, Op::Trim, Op::Trim, Op::Write]);
+    // The unit of these times cannot be detected: they are left out, and that is reported.
+    assert!(requests.iter().all(|request| request.time_ns == 0) && notes.contains("timestamp"), "{notes}");
+    assert!(requests[0].tenant == 3 && requests[2].tenant == 4);
+}
+
+#[test]
+fn files_17_unread_columns_and_missing_ones_are_named() {
+    let (_, notes) = guessed("lba,sectors,queue_depth,cpu\n8,1,4,0\n16,1,4,1\n");
+    assert!(notes.contains("queue_depth") && notes.contains("cpu"), "{notes}");
+    assert!(notes.contains("all requests are read as reads") || notes.contains("all requests are reads"), "{notes}");
+    // A unit that cannot be guessed is asked for, with the whole line.
+    let error = read(b"time_us,op,position,size\n1,R,7,3\n2,W,100,5\n").unwrap_err().to_string();
+    assert!(
+        error.contains("--columns time=time_us,op=op,offset=position,length=size,") && error.contains("offset-unit="),
+        "{error}"
+    );
+    // A header does not make other content a trace.
+    assert!(matches!(read(b"name,size\na,5\nb,7\n"), Err(Error::Unrecognized { .. })));
+    let error = read(b"name,size\na,5\nb,7\n").unwrap_err().to_string();
+    assert!(error.contains("--format") && error.contains("--columns"), "{error}");
+}
+
+#[test]
+fn files_17_the_names_of_known_formats_are_theirs() {
+    let msr =
+        b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,usr,0,Read,0,512,7\n2,usr,0,Write,512,512,7\n";
+    assert_eq!(noted(Format::Msr, msr).1, "");
+    let alibaba = b"device_id,opcode,offset,length,timestamp\n1,R,0,512,5\n1,W,4096,512,6\n";
+    assert_eq!(noted(Format::Alibaba, alibaba).1, "");
+    // Five numbers are also DiskSim's; the names decide.
+    let (requests, _) = guessed("time_ms,disk,lba,sectors,is_write\n0.5,0,8,1,1\n1.5,0,16,1,0\n");
+    assert_eq!([requests[0].op, requests[1].op], [Op::Write, Op::Read]);
+}
+
+#[test]
+fn files_17_operations_of_caches() {
+    let (requests, _) = noted(Format::Csv, b"op,offset,length\nget,0,512\nSET,512,512\ndel,0,512\n");
+    assert_eq!(requests.iter().map(|request| request.op).collect::<Vec<_>>(), [Op::Read, Op::Write, Op::Trim]);
+}
+
+#[test]
+fn files_17_ambiguous_content_names_the_likelier_format() {
+    let blocks = [7_u32, 0, 70_000, 5, 70_001, 3, 2, 1, 9, 9, 9, 9];
+    let wide: Vec<u8> = blocks.iter().flat_map(|&block| u64::from(block).to_le_bytes()).collect();
+    let narrow: Vec<u8> = blocks.iter().flat_map(|&block| block.to_le_bytes()).collect();
+    for (content, likelier) in [(&wide, "--format raw-u64"), (&narrow, "--format raw-u32")] {
+        let error = read(content).unwrap_err();
+        assert!(matches!(error, Error::Ambiguous { .. }), "{error}");
+        assert!(error.to_string().contains(likelier), "{error}");
+    }
+    let error = read(b"0 0 38572736 24 0\n9 1 17 8 1\n").unwrap_err().to_string();
+    assert!(error.contains("--format disksim"), "{error}");
+}
+
+#[test]
+fn files_16_whole_numbers_with_points_and_exponents() {
+    let (requests, _) = noted(Format::Csv, b"offset,length\n4096.0,512.000\n1e+05,1.5e3\n0x1000,512\n\"8192.\",512\n");
+    assert_eq!(places(&requests), [(4096, 512), (100_000, 1500), (4096, 512), (8192, 512)]);
+    for wrong in ["4096.5", "1.23457e+09", "1e30", ".", "4096.0.0", "-1", "-0.0.", "1e", "nan"] {
+        let content = format!("offset,length\n0,512\n{wrong},512\n0,512\n");
+        let error = read(content.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains(wrong), "{error}");
+    }
+}
+
+#[test]
+fn files_16_csv_with_an_index_and_with_the_columns_of_recordings() {
+    let plain = b"time_ns,op,offset,length\n0,read,0,4096\n10,write,4096,4096\n";
+    let (expected, _) = noted(Format::Csv, plain);
+    for content in [
+        &b",time_ns,op,offset,length\n0,0,read,0,4096\n1,10,write,4096,4096\n"[..],
+        b"Unnamed: 0,time_ns,op,offset,length\n0,0,read,0,4096\n1,10,write,4096,4096\n",
+        b"\"\",\"time_ns\",\"op\",\"offset\",\"length\"\n\"1\",0,\"read\",0,4096\n\"2\",10,\"write\",4096,4096\n",
+        b"index,time_ns,op,offset,length\n0,0,read,0,4096\n1,10,write,4096,4096\n",
+        // R's write.table has no name for the names of rows.
+        b"\"time_ns\" \"op\" \"offset\" \"length\"\n\"1\" 0 \"read\" 0 4096\n\"2\" 10 \"write\" 4096 4096\n",
+    ] {
+        let (requests, notes) = noted(Format::Csv, content);
+        assert_eq!((&requests, &notes[..]), (&expected, ""), "{}", String::from_utf8_lossy(content));
+    }
+    let recorded = b"time_ns,op,volume,offset,length,tenant,stream,latency_ns,content,program,path,tid,asked,result,ra0,pc5,pc8,pc16,depth,stack,device_bytes\n\
+        0,read,0,0,4096,0,0,0,0,cat,\"/tmp/a, b\",7,4096,4096,1,2,3,4,0,\"libc+0x1;cat+0x2\",0\n\
+        5,map,0,0,0,0,0,0,0,cat,/tmp/a,7,4096,0,1,2,3,4,0,,0\n\
+        7,fault,0,8192,4096,0,0,0,0,cat,/tmp/a,7,4096,4096,1,2,3,4,0,,0\n\
+        10,write,0,4096,4096,0,0,0,0,cat,/tmp/a,7,4096,4096,1,2,3,4,0,,0\n";
+    let (requests, notes) = noted(Format::Csv, recorded);
+    assert_eq!(places(&requests), [(0, 4096), (8192, 4096), (4096, 4096)]);
+    assert_eq!(requests[1].op, Op::Read);
+    assert_eq!(notes, "1 calls that transfer nothing (mappings, advice to the kernel) were left out");
+}
+
 fn skipping(format: Option<Format>) -> ReadOptions {
     ReadOptions { format, skip_bad: true, ..ReadOptions::default() }
 }

@@ -12,7 +12,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::pages::CheckedPages;
 use super::prefix::{Prefix, whole_part};
-use super::{BLOCK_BYTES_KEY, FAULT, LEFT_OUT, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
+use super::{BLOCK_BYTES_KEY, FAULT, LEFT_OUT, LEFT_OUT_CALLS, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
 use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
@@ -249,8 +249,7 @@ impl Requests for ParquetReader {
 
     fn notes(&self) -> Vec<Note> {
         let cut = (self.cut_bytes > 0).then_some(Note::CutBytes { bytes: self.cut_bytes });
-        let what = "calls that transfer nothing (mappings, advice to the kernel)";
-        let left_out = (self.left_out > 0).then_some(Note::LeftOut { count: self.left_out, what });
+        let left_out = (self.left_out > 0).then_some(Note::LeftOut { count: self.left_out, what: LEFT_OUT_CALLS });
         cut.into_iter().chain(left_out).collect()
     }
 }
