@@ -528,7 +528,8 @@ pub(crate) struct InputArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
     /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. Several are replayed one by one and
-    /// compared; with --device, they are programs that run at the same time
+    /// compared; with --device, they are programs that run at the same time. Settings after a file's name hold for it alone:
+    /// FILE,format=raw-u32 (also stream, action, block-size, limit, recorded-sizes, skip-bad, and as the last one columns)
     #[arg(value_name = "TRACE", required_unless_present = "generate")]
     pub(crate) trace: Vec<PathBuf>,
     /// Replay several traces as one, one after the other

@@ -1,6 +1,6 @@
 //! Where references come from: how every command finds the trace, or the generated workload, that it is given.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_sim::{Loader, Options, References, TraceSummary};
@@ -110,6 +110,50 @@ pub(crate) fn options(input: &InputArgs) -> anyhow::Result<ReadOptions> {
     })
 }
 
+/// The settings that can follow a trace's path, `FILE,format=raw-u32`, and hold for this trace only. `columns` is the last
+/// one: the settings of columns follow it.
+const OWN: [&str; 8] = ["format", "stream", "action", "block-size", "limit", "recorded-sizes", "skip-bad", "columns"];
+
+/// The path in a trace's argument, and how that trace is read.
+fn own(argument: &Path, input: &InputArgs) -> anyhow::Result<(PathBuf, InputArgs)> {
+    let mut input = input.clone();
+    let text = argument.to_str().filter(|text| text.contains(',') && !argument.exists());
+    let key = |setting: &str| setting.split(['=', ',']).next().unwrap_or_default().to_owned();
+    let split = text.and_then(|text| {
+        let mut commas = text.match_indices(',').map(|(at, _)| at);
+        let own = commas.find(|at| OWN.contains(&&*key(&text[at + 1..])));
+        Some(text.split_at(own.or_else(|| text.rfind(',').filter(|at| text[*at..].contains('=')))?))
+    });
+    let Some((path, settings)) = split else { return Ok((argument.to_owned(), input)) };
+    let mut rest = settings.strip_prefix(',');
+    while let Some(setting) = rest {
+        let name = key(setting);
+        if name == "columns" {
+            input.columns = setting.split_once('=').map(|(_, columns)| columns.to_owned());
+            break;
+        }
+        let (own, after) = setting.split_once(',').map_or((setting, None), |(own, after)| (own, Some(after)));
+        let value = own.split_once('=').map(|(_, value)| value.to_owned());
+        match (&*name, &value) {
+            ("format", Some(_)) => input.format = value,
+            ("stream", Some(_)) => input.stream = value,
+            ("action", Some(_)) => input.action = value,
+            ("block-size", Some(_)) => input.block_size = value,
+            ("limit", Some(_)) => input.limit = value,
+            ("recorded-sizes", None) => input.recorded_sizes = true,
+            ("skip-bad", None) => input.skip_bad = true,
+            _ => bail!(
+                "{}: `{own}` is no setting of a trace: expected {}{}",
+                argument.display(),
+                OWN.join(", "),
+                nigh_text::did_you_mean(nigh_text::nearest(&name, OWN))
+            ),
+        }
+        rest = after;
+    }
+    Ok((PathBuf::from(path), input))
+}
+
 pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
     let (source, requests) = unreported(path, input)?;
     let requests = Box::new(Reported::new(source.name.clone(), requests));
@@ -117,8 +161,10 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
 }
 
 /// The trace without its notes, for those who open it more than once.
-pub(crate) fn unreported(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
-    let opened = nigh_trace::open(path, &options(input)?).map_err(|error| match error {
+pub(crate) fn unreported(argument: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
+    let (path, input) = own(argument, input)?;
+    let path = &*path;
+    let opened = nigh_trace::open(path, &options(&input)?).map_err(|error| match error {
         // The setting is a flag here.
         nigh_trace::Error::NotOfFormat { .. } => anyhow!("--{error}"),
         error => error.into(),

@@ -18,6 +18,7 @@ mod demo;
 mod descriptors;
 mod devices;
 mod encoded;
+mod files;
 mod filesystem;
 mod flushes;
 mod full;
