@@ -31,6 +31,14 @@ pub enum Error {
         /// The error of the decompressor.
         source: std::io::Error,
     },
+    /// A file is compressed in a way that cannot be read.
+    #[error("{0}: it is compressed in a way that nigh does not read (gzip, zstd and xz are read): decompress it, as in {program} {0} | nigh sim -", path.display())]
+    ForeignCompression {
+        /// The file, or `-` for standard input.
+        path: PathBuf,
+        /// The command that decompresses it.
+        program: &'static str,
+    },
     /// A line or record does not match its format.
     #[error("{}: {place}: found {found}, expected {expected}", path.display())]
     Malformed {

@@ -1,4 +1,4 @@
-//! The bytes of a trace: a file or standard input, decompressed according to its first bytes.
+//! The bytes of a trace: a file or standard input, decompressed according to its first bytes, and as UTF-8 if it is UTF-16.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
@@ -10,6 +10,7 @@ use flate2::bufread::GzDecoder;
 use liblzma::bufread::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
+use crate::utf16::Utf8;
 use crate::{Error, Result};
 
 /// The size of one read, which fits in the second-level cache.
@@ -47,6 +48,9 @@ impl Input {
         source.by_ref().take(6).read_to_end(&mut magic).map_err(io)?;
         let consumed = Arc::new(AtomicU64::new(0));
         let compression = compression(&magic);
+        if let Some(program) = foreign_compression(&magic) {
+            return Err(Error::ForeignCompression { path: path.to_owned(), program });
+        }
         let whole = Counted { source: Cursor::new(magic).chain(source), consumed: consumed.clone() };
         let source: Box<dyn Read + Send> = match compression {
             None => Box::new(whole),
@@ -59,7 +63,7 @@ impl Input {
             }
         };
         Ok(Input {
-            source,
+            source: Box::new(Utf8::new(source)),
             compression,
             path: path.to_owned(),
             buffer: vec![0; BUFFER_BYTES],
@@ -180,8 +184,20 @@ impl Input {
 fn compression(magic: &[u8]) -> Option<&'static str> {
     match magic {
         [GZIP_FIRST, 0x8b, ..] => Some("gzip"),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+        // A frame of data, or one that decoders skip.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some("zstd"),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some("xz"),
+        _ => None,
+    }
+}
+
+/// The command that decompresses other files with these first bytes.
+fn foreign_compression(magic: &[u8]) -> Option<&'static str> {
+    match magic {
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..] => Some("bzip2 -dc"),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Some("lz4 -dc"),
+        [b'P', b'K', 3, 4, ..] => Some("unzip -p"),
+        [b'7', b'z', 0xbc, 0xaf, ..] => Some("7z x -so"),
         _ => None,
     }
 }

@@ -21,6 +21,7 @@ pub mod taken;
 mod text;
 mod time;
 mod units;
+mod utf16;
 pub mod write;
 
 use std::fs::File;

@@ -151,6 +151,47 @@ fn files_17_ambiguous_content_names_the_likelier_format() {
 }
 
 #[test]
+fn files_16_zstd_with_skippable_frames() {
+    let skippable = |magic: u8| [&[magic, 0x2a, 0x4d, 0x18, 4, 0, 0, 0][..], &[1, 2, 3, 4]].concat();
+    let text: String = (0..50_000).map(|block| format!("{block}\n")).collect();
+    for magic in [0x50, 0x57, 0x5f] {
+        let frame = zstd::encode_all(text.as_bytes(), 1).unwrap();
+        let content = [skippable(magic), skippable(magic), frame.clone(), skippable(magic), frame].concat();
+        assert_eq!(noted(Format::Lirs, &content).0.len(), 100_000);
+    }
+}
+
+#[test]
+fn files_16_other_compressions_are_named() {
+    for (magic, program) in [(&b"BZh91AY&SY"[..], "bzip2"), (b"\x04\x22\x4d\x18", "lz4"), (b"PK\x03\x04", "unzip")] {
+        let error = read(&[magic, &[0; 64]].concat()).unwrap_err().to_string();
+        assert!(error.contains(program), "{error}");
+    }
+}
+
+#[test]
+fn files_16_utf_16() {
+    let text: String = "offset,length,op\n".to_owned() + &"4096,512,write\n".repeat(5_000);
+    let expected = noted(Format::Csv, text.as_bytes()).0;
+    let wide = |unit: fn(u16) -> [u8; 2], mark: bool| {
+        let units = mark.then_some(0xfeff).into_iter().chain(text.encode_utf16());
+        units.flat_map(unit).collect::<Vec<u8>>()
+    };
+    for unit in [u16::to_le_bytes, u16::to_be_bytes] {
+        for mark in [true, false] {
+            assert!(noted(Format::Csv, &wide(unit, mark)).0 == expected);
+        }
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&wide(unit, true)).unwrap();
+        assert!(noted(Format::Csv, &gzip.finish().unwrap()).0 == expected);
+    }
+    // Block numbers that begin like a byte order mark are none.
+    let blocks = [0xfeff_u32, 3, 5, 7].map(u32::to_le_bytes).concat();
+    let (_, requests, _) = read_named("x.u32", &blocks, &ReadOptions::default()).unwrap();
+    assert_eq!(requests[0].offset, 0xfeff * 4096);
+}
+
+#[test]
 fn files_16_whole_numbers_with_points_and_exponents() {
     let (requests, _) = noted(Format::Csv, b"offset,length\n4096.0,512.000\n1e+05,1.5e3\n0x1000,512\n\"8192.\",512\n");
     assert_eq!(places(&requests), [(4096, 512), (100_000, 1500), (4096, 512), (8192, 512)]);
