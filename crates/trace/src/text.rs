@@ -240,7 +240,7 @@ pub(crate) fn try_out<F: Lines>(mut format: F, sample: &[u8], whole: bool) -> Tr
     trial
 }
 
-/// The fields of a line, separated by a comma or by blanks, or both.
+/// The fields of a line, separated by a comma or by blanks, or both. A field can be in quotes.
 pub(crate) struct Fields<'a> {
     rest: Option<&'a [u8]>,
 }
@@ -261,6 +261,13 @@ impl<'a> Fields<'a> {
     pub(crate) fn number(&mut self, expected: &'static str) -> Result<u64, Bad> {
         let field = self.expect(expected)?;
         number(field).ok_or_else(|| Bad::field(field, expected))
+    }
+
+    /// The next field as a whole number in any notation.
+    #[inline]
+    pub(crate) fn whole(&mut self, expected: &'static str) -> Result<u64, Bad> {
+        let field = self.expect(expected)?;
+        whole(field).ok_or_else(|| Bad::field(field, expected))
     }
 
     /// The next field as a number below 2^32.
@@ -294,9 +301,15 @@ impl<'a> Iterator for Fields<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest?;
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let quoted = rest.strip_prefix(b"\"").and_then(|inner| inner.split_at_checked(memchr::memchr(b'"', inner)?));
+        let (rest, unquoted) = match quoted {
+            // The separator comes behind the closing quote.
+            Some((field, after)) => (after.get(1..).unwrap_or_default(), Some(field)),
+            None => (rest, None),
+        };
         let Some(length) = rest.iter().position(|byte| is_blank(byte) || *byte == b',') else {
             self.rest = None;
-            return Some(rest);
+            return Some(unquoted.unwrap_or(rest));
         };
         let (field, after) = rest.split_at_checked(length)?;
         let skip = |bytes: &'a [u8]| bytes.iter().position(|byte| !is_blank(byte)).and_then(|at| bytes.get(at..));
@@ -304,7 +317,7 @@ impl<'a> Iterator for Fields<'a> {
             Some([b',', after @ ..]) => Some(skip(after).unwrap_or_default()),
             other => other,
         };
-        Some(field)
+        Some(unquoted.unwrap_or(field))
     }
 }
 

@@ -15,8 +15,8 @@ impl Lines for Parser {
         let volume = fields.number32("the number of a disk")?;
         let word = fields.expect("R or W")?;
         let op = op(word).ok_or_else(|| Bad::field(word, "R or W"))?;
-        let first = fields.number("an offset in bytes")?;
-        let count = fields.number("a length in bytes")?;
+        let first = fields.whole("an offset in bytes")?;
+        let count = fields.whole("a length in bytes")?;
         let time_ns = fields.time(MICROSECOND_NS, "a time in microseconds")?;
         fields.end("five fields")?;
         let (offset, length) = extent_of(line, first, count, 1)?;

@@ -3,7 +3,8 @@
 //! milliseconds of the request. The header is skipped.
 //!
 //! A disk is a volume, the process is the tenant. The program's name can contain blanks, so the fields after it are
-//! recognized by their form. Requests without data are flushes if their kind is a flush; otherwise they are skipped.
+//! recognized by their form. A request whose disk is missing, as in requests of the kernel, has a volume of its own. Requests
+//! without data are flushes if their kind is a flush; otherwise they are skipped.
 
 use crate::error::Bad;
 use crate::numbering::Numbering;
@@ -38,7 +39,16 @@ impl Lines for Parser {
             let pid = u32::try_from(number(pid)?).ok()?;
             Some((pid, disk, Rwbs::strict(kind)?, place(sector)?, number(bytes)?))
         });
-        let Some((tenant, disk, kind, sector, bytes)) = found.next_back() else {
+        let without_disk = || {
+            let places = fields.windows(4).skip(NAME_END_LEAST);
+            let mut found = places.filter_map(|window| {
+                let [pid, kind, sector, bytes] = *window else { return None };
+                let pid = u32::try_from(number(pid)?).ok()?;
+                Some((pid, &b""[..], Rwbs::strict(kind)?, place(sector)?, number(bytes)?))
+            });
+            found.next_back()
+        };
+        let Some((tenant, disk, kind, sector, bytes)) = found.next_back().or_else(without_disk) else {
             return Err(Bad::field(line, "process id, disk, kind of request, sector and bytes"));
         };
         let request = Request { time_ns, volume: self.disks.number(disk)?, tenant, ..Request::default() };

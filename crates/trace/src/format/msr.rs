@@ -48,8 +48,8 @@ impl Lines for Parser {
         let disk = fields.expect("a disk number")?;
         let kind = fields.expect("Read or Write")?;
         let op = op(kind).ok_or_else(|| Bad::field(kind, "Read or Write"))?;
-        let first = fields.number("an offset in bytes")?;
-        let count = fields.number("a size in bytes")?;
+        let first = fields.whole("an offset in bytes")?;
+        let count = fields.whole("a size in bytes")?;
         let response = fields.next();
         match (response, *self.has_response.get_or_insert(response.is_some())) {
             (None, true) => return Err(Bad::end_of_line(RESPONSE)),

@@ -14,8 +14,8 @@ impl Lines for Parser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
         let mut fields = Fields::new(line);
         let volume = fields.number32("the number of an ASU")?;
-        let sector = fields.number("a logical block address")?;
-        let bytes = fields.number("a size in bytes")?;
+        let sector = fields.whole("a logical block address")?;
+        let bytes = fields.whole("a size in bytes")?;
         let opcode = fields.expect("R or W")?;
         let op = op(opcode).ok_or_else(|| Bad::field(opcode, "R or W"))?;
         let time_ns = fields.time(SECOND_NS, "a time in seconds")?;

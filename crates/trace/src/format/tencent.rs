@@ -13,8 +13,8 @@ impl Lines for Parser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
         let mut fields = Fields::new(line);
         let time_ns = fields.time(SECOND_NS, "a time in seconds")?;
-        let sector = fields.number("the number of the first sector")?;
-        let sectors = fields.number("a number of sectors")?;
+        let sector = fields.whole("the number of the first sector")?;
+        let sectors = fields.whole("a number of sectors")?;
         let op = match fields.expect("0 for a read or 1 for a write")? {
             b"0" => Op::Read,
             b"1" => Op::Write,

@@ -192,6 +192,21 @@ fn files_16_utf_16() {
 }
 
 #[test]
+fn files_16_msr_with_quotes_and_fractions() {
+    let plain = b"128166372003061629,usr,0,Read,4096,512,10\n128166372016382155,usr,1,Write,8192,512,20\n";
+    let (expected, _) = noted(Format::Msr, plain);
+    for content in [
+        &b"\"128166372003061629\",\"usr\",\"0\",\"Read\",\"4096\",\"512\",\"10\"\n\"128166372016382155\",\"usr\",\"1\",\"Write\",\"8192\",\"512\",\"20\"\n"[..],
+        b"128166372003061629,\"usr\",0,\"Read\",4096.0,512.0,10\n128166372016382155,\"usr\",1,\"Write\",8192.0,512.00,20\n",
+        b"\"Timestamp\",\"Hostname\",\"DiskNumber\",\"Type\",\"Offset\",\"Size\",\"ResponseTime\"\n\
+          128166372003061629,\"usr\",0,\"Read\",4096,512,10\n128166372016382155,\"usr\",1,\"Write\",8192,512,20\n",
+    ] {
+        assert_eq!(noted(Format::Msr, content).0, expected);
+    }
+    assert!(read(b"1,usr,0,Read,4096.5,512,10\n2,usr,0,Read,4096,512,10\n").is_err());
+}
+
+#[test]
 fn files_16_whole_numbers_with_points_and_exponents() {
     let (requests, _) = noted(Format::Csv, b"offset,length\n4096.0,512.000\n1e+05,1.5e3\n0x1000,512\n\"8192.\",512\n");
     assert_eq!(places(&requests), [(4096, 512), (100_000, 1500), (4096, 512), (8192, 512)]);
@@ -226,6 +241,66 @@ fn files_16_csv_with_an_index_and_with_the_columns_of_recordings() {
     assert_eq!(places(&requests), [(0, 4096), (8192, 4096), (4096, 4096)]);
     assert_eq!(requests[1].op, Op::Read);
     assert_eq!(notes, "1 calls that transfer nothing (mappings, advice to the kernel) were left out");
+}
+
+#[test]
+fn files_16_notes_within_lines_of_strace() {
+    let plain = "1795863225.1 openat(AT_FDCWD</data>, \"a\", O_RDONLY) = 3</data/a>\n\
+                 1795863225.2 read(3</data/a>, \"..\", 4096) = 4096\n1795863225.5 read(3</data/a>, \"..\", 4096) = 4096\n";
+    let expected = noted(Format::Strace, plain.as_bytes()).0;
+    for content in [
+        // The note ends the line, and the next line continues the call.
+        "1795863225.1 openat(AT_FDCWD</data>, \"a\", O_RDONLY) = 3</data/a>\n\
+         1795863225.2 read(3</data/a>, strace: Process 41 attached\n\"..\", 4096) = 4096\n\
+         1795863225.5 read(3</data/a>, \"..\", 4096) = 4096\n",
+        "1795863225.1 openat(AT_FDCWD</data>, \"a\", O_RDONLY) = 3</data/a>\n\
+         1795863225.2 read(3</data/a>, strace: Process 41 attached\nstrace: Process 42 attached\n <unfinished ...>\n\
+         [pid 41] 1795863225.3 getpid() = 41\n\
+         1795863225.2 <... read resumed>\"..\", 4096) = 4096\n1795863225.5 read(3</data/a>, \"..\", 4096) = 4096\n",
+        "1795863225.1 openat(AT_FDCWD</data>, \"a\", O_RDONLY) = 3</data/a>\n\
+         strace: Process 41 attached\n\
+         1795863225.2 read(3</data/a>, \"..\"/usr/bin/strace: Process 41 attached\n, 4096) = 4096\n\
+         1795863225.5 read(3</data/a>, \"..\", 4096) = 4096\nstrace: Process 41 detached\n",
+    ] {
+        let (requests, notes) = noted(Format::Strace, content.as_bytes());
+        assert_eq!((&requests, &notes[..]), (&expected, ""), "{content}");
+    }
+    // The first process has a number only while there is another one.
+    let numbered = "1795863225.1 openat(AT_FDCWD</data>, \"a\", O_RDONLY) = 3</data/a>\n\
+                    1795863225.2 read(3</data/a>, strace: Process 41 attached\n <unfinished ...>\n\
+                    [pid 41] 1795863225.3 getpid() = 41\n\
+                    [pid 40] 1795863225.2 <... read resumed>\"..\", 4096) = 4096\n\
+                    [pid 41] 1795863225.3 +++ exited with 0 +++\n\
+                    1795863225.5 read(3</data/a>, \"..\", 4096) = 4096\n";
+    assert_eq!(noted(Format::Strace, numbered.as_bytes()), (expected, String::new()));
+    // A name or data that contains such words is no note.
+    let data = "1795863225.1 openat(AT_FDCWD</data>, \"strace: Process 1 attached\", O_RDONLY) = 3</data/strace: Process 1 attached>\n\
+                1795863225.2 read(3</data/strace: Process 1 attached>, \"strace: Process 1 attached\"..., 4096) = 4096\n";
+    assert_eq!(noted(Format::Strace, data.as_bytes()).0.len(), 1);
+}
+
+#[test]
+fn files_16_strace_lines_that_never_end_are_reported() {
+    let content = "1795863225.1 openat(AT_FDCWD</data>, \"a\", O_RDONLY) = 3</data/a>\n\
+                   1795863225.2 read(3</data/a>, strace: Process 41 attached\n\
+                   1795863225.5 read(3</data/a>, \"..\", 4096) = 4096\n";
+    let (requests, notes) = noted(Format::Strace, content.as_bytes());
+    assert_eq!(requests.len(), 1);
+    assert!(notes.contains("1 calls"), "{notes}");
+}
+
+#[test]
+fn files_16_biosnoop_without_a_disk() {
+    let content = b"TIME(s)     COMM           PID     DISK      T SECTOR     BYTES  LAT(ms)\n\
+        0.000000    kworker/1:1H   77      vda       W 80      4096      0.50\n\
+        0.000100    scsi_eh_0      77                W 0       0         0.08\n\
+        0.000200    dm thread      78                R 96      512       0.08\n\
+        0.000300    kworker/1:1H   77      vda       R 80      4096      0.50\n";
+    let (requests, _) = noted(Format::Biosnoop, content);
+    assert_eq!(places(&requests), [(40960, 4096), (96 * 512, 512), (40960, 4096)]);
+    let volumes: Vec<_> = requests.iter().map(|request| request.volume).collect();
+    assert!(volumes[0] == volumes[2] && volumes[0] != volumes[1], "{volumes:?}");
+    assert_eq!(requests[1].tenant, 78);
 }
 
 fn skipping(format: Option<Format>) -> ReadOptions {
