@@ -20,6 +20,12 @@ const SAMPLE_BYTES: usize = 64 << 10;
 /// The formats that skip lines of any other form.
 const SKIPPING: [Format; 3] = [Format::Blkparse, Format::Perf, Format::Strace];
 
+/// Whether `input`, whose position does not change, is a Parquet file.
+pub(crate) fn is_parquet(input: &mut Input) -> Result<bool> {
+    input.fill_to(PARQUET.len())?;
+    Ok(input.data().starts_with(PARQUET))
+}
+
 /// The format of `input`, whose position does not change.
 pub(crate) fn detect(input: &mut Input) -> Result<Format> {
     let whole = !input.fill_to(SAMPLE_BYTES)?;

@@ -49,8 +49,8 @@ pub const BLOCK_BYTES_MAX: u32 = 1 << 30;
 pub struct ReadOptions {
     /// The format; if `None`, it is detected by content, then by name.
     pub format: Option<Format>,
-    /// The meaning of the columns of a CSV file, or of binary records. If they are given and `format` is not, the
-    /// format is one of these two.
+    /// The meaning of the columns of a CSV file, of Parquet, or of binary records. If they are given and `format` is not, the
+    /// format is one of these.
     pub columns: Option<Columns>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: Option<u32>,
@@ -108,6 +108,7 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
         Some(format) => format,
         None => match &options.columns {
             Some(columns) if columns.record.is_some() => Format::Records,
+            Some(_) if detect::is_parquet(&mut input)? => Format::Parquet,
             Some(_) => Format::Csv,
             None => detect::detect(&mut input)?,
         },
@@ -120,6 +121,12 @@ impl ReadOptions {
     /// Refuses settings that mean nothing in `format`.
     fn check(&self, format: Format) -> Result<()> {
         use Format::{Blkparse, Lcs, OracleGeneral, Parquet, Pc, Perf};
+        if self.columns.is_some() && !matches!(format, Format::Csv | Format::Records | Parquet) {
+            return Err(Error::NotOfFormat { setting: "columns", formats: "CSV, records and Parquet", format });
+        }
+        if self.columns.is_some() && self.stream.is_some() && format == Parquet {
+            return Err(Error::NotOfFormat { setting: "stream", formats: "recordings without --columns", format });
+        }
         if self.skip_bad && format == Parquet {
             return Err(Error::NotOfFormat { setting: "skip-bad", formats: "text and binary records", format });
         }

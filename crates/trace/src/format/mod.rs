@@ -291,7 +291,7 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
             };
             described::reader(input, columns, frame, block_bytes, bounds)?
         }
-        Parquet => return parquet::open(input, options.block_bytes, options.stream, limit),
+        Parquet => return parquet::open(input, options),
     };
     Ok(Opened { format, block_bytes, taken: format.taken(), requests })
 }

@@ -19,7 +19,11 @@
 //! requests; readers leave these out and report their number.
 //!
 //! Any flat Parquet file with a column `offset` can be read. Other columns have defaults if they are missing (`length`:
-//! one block), columns with other names are ignored, and integers can have either width and sign if the values fit.
+//! one block), columns with other names are ignored, and integers can have either width and sign if the values fit. If columns
+//! are described ([`crate::Columns`]), they can have any names, units and words for operations, and tenants, streams and
+//! volumes can be names, as in CSV.
+//!
+//! Pages can be compressed with zstd, Snappy, gzip, LZ4 or Brotli.
 
 mod names;
 mod pages;
@@ -33,18 +37,24 @@ pub use read::ParquetReader;
 pub use recorder::{About, Call, Context, Did, Recorder};
 pub use write::ParquetWriter;
 
-use crate::input::Input;
-use crate::{Format, Note, Opened, Request, Requests, Result, Stream};
+use std::fs::File;
 
-/// Reads the first `limit` requests of `input`.
-pub(crate) fn open(mut input: Input, block_bytes: Option<u32>, stream: Option<Stream>, limit: u64) -> Result<Opened> {
-    let reader = if input.is_plain_file() {
-        ParquetReader::open(input.path(), block_bytes, stream)?
-    } else {
-        ParquetReader::from_file(input.spool()?, input.path(), block_bytes, stream)?
+use crate::input::Input;
+use crate::{Error, Format, Note, Opened, ReadOptions, Request, Requests, Result};
+
+/// Reads `input`.
+pub(crate) fn open(mut input: Input, options: &ReadOptions) -> Result<Opened> {
+    let path = input.path().to_owned();
+    let file = match input.is_plain_file() {
+        true => File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?,
+        false => input.spool()?,
+    };
+    let reader = match &options.columns {
+        Some(columns) => ParquetReader::described(file, &path, options.block_bytes, columns)?,
+        None => ParquetReader::from_file(file, &path, options.block_bytes, options.stream)?,
     };
     let (block_bytes, taken) = (reader.block_bytes(), reader.taken());
-    let requests = Box::new(Limited { requests: reader, left: limit });
+    let requests = Box::new(Limited { requests: reader, left: options.limit.unwrap_or(u64::MAX) });
     Ok(Opened { format: Format::Parquet, block_bytes, taken, requests })
 }
 
@@ -116,8 +126,18 @@ pub enum Problem {
         /// The column.
         column: &'static str,
     },
+    /// It has no column that the description names.
+    #[error("no column `{column}`; the columns are {found}")]
+    NoColumn {
+        /// The column, by its name or number.
+        column: String,
+        /// The columns of the file.
+        found: String,
+    },
     /// It has no column `offset`.
-    #[error("no column `offset`; the columns are {found}")]
+    #[error(
+        "no column `offset`; the columns are {found}: describe them, as in --columns offset=NAME,length=NAME,op=NAME"
+    )]
     NoOffset {
         /// The columns of the file.
         found: String,

@@ -353,3 +353,69 @@ fn files_16_bad_records_are_counted_and_named() {
     let error = read_named("x.parquet", b"PAR1", &skipping(Some(Format::Parquet))).unwrap_err();
     assert!(error.to_string().contains("skip-bad"), "{error}");
 }
+
+/// A Parquet file of three rows with names that are not nigh's, compressed by `codec`.
+fn foreign_parquet(codec: parquet::basic::Compression) -> tempfile::NamedTempFile {
+    use parquet::data_type::{ByteArrayType, DataType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+    fn column<T: DataType>(group: &mut SerializedRowGroupWriter<std::fs::File>, values: &[T::T]) {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<T>().write_batch(values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    let schema = "message m { required int64 at (TIMESTAMP(MICROS, true)); required binary disk (STRING);
+                  required binary kind (STRING); required int64 lba; required int64 sectors; required int64 lat_us; }";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let schema = std::sync::Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let properties = std::sync::Arc::new(WriterProperties::builder().set_compression(codec).build());
+    let mut writer = SerializedFileWriter::new(file.reopen().unwrap(), schema, properties).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    column::<Int64Type>(&mut group, &[1_000_000, 1_000_001, 1_000_002]);
+    column::<ByteArrayType>(&mut group, &["sda".into(), "sdb".into(), "sda".into()]);
+    column::<ByteArrayType>(&mut group, &["R".into(), "put".into(), "fill".into()]);
+    column::<Int64Type>(&mut group, &[8, 16, 24]);
+    column::<Int64Type>(&mut group, &[8, 8, 1]);
+    column::<Int64Type>(&mut group, &[7, 8, 9]);
+    group.close().unwrap();
+    writer.close().unwrap();
+    file
+}
+
+#[test]
+fn files_16_parquet_with_described_columns_and_any_codec() {
+    use parquet::basic::{BrotliLevel, Compression, GzipLevel};
+    let columns = "time=at,volume=DISK,op=kind,offset=lba,length=4,latency=lat_us,write=fill";
+    for codec in [
+        Compression::UNCOMPRESSED,
+        Compression::GZIP(GzipLevel::default()),
+        Compression::LZ4,
+        Compression::LZ4_RAW,
+        Compression::BROTLI(BrotliLevel::default()),
+    ] {
+        let file = foreign_parquet(codec);
+        let opened = nigh_trace::open(file.path(), &described(columns));
+        let mut opened = opened.unwrap_or_else(|error| panic!("{codec}: {error}"));
+        let mut requests = Vec::new();
+        opened.requests.next_batch(&mut requests).unwrap_or_else(|error| panic!("{codec}: {error}"));
+        assert_eq!(places(&requests), [(4096, 4096), (8192, 4096), (12288, 512)]);
+        assert_eq!(requests.iter().map(|request| request.op).collect::<Vec<_>>(), [Op::Read, Op::Write, Op::Write]);
+        assert_eq!(requests[1].time_ns - requests[0].time_ns, 1000);
+        assert_eq!(requests[2].latency_ns, 9000);
+        assert!(requests[0].volume == requests[2].volume && requests[0].volume != requests[1].volume);
+    }
+    let file = foreign_parquet(Compression::UNCOMPRESSED);
+    let error = |columns: &str| nigh_trace::open(file.path(), &described(columns)).err().unwrap().to_string();
+    assert!(
+        error("offset=where").contains("no column `where`; the columns are at, disk,"),
+        "{}",
+        error("offset=where")
+    );
+    assert!(error("offset=9").contains("no column `9`"));
+    let plain = nigh_trace::open(file.path(), &ReadOptions::default()).err().unwrap().to_string();
+    assert!(plain.contains("--columns offset="), "{plain}");
+    // The flag is not ignored by formats that it does not describe.
+    let options = ReadOptions { format: Some(Format::Lirs), ..described("offset=0") };
+    let error = read_named("x", b"1\n2\n", &options).unwrap_err().to_string();
+    assert!(error.contains("columns is for CSV"), "{error}");
+}

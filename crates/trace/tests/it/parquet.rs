@@ -157,7 +157,10 @@ fn foreign_files_are_taken_with_fewer_columns_and_other_integers() {
 fn foreign_files_are_refused_with_a_reason() {
     let one_long = |group: &mut Group| column::<Int64Type>(group, &[-5], None);
     let result = foreign("required int64 lba;", one_long);
-    assert_eq!(message(result), "no column `offset`; the columns are lba");
+    assert_eq!(
+        message(result),
+        "no column `offset`; the columns are lba: describe them, as in --columns offset=NAME,length=NAME,op=NAME"
+    );
     let result = foreign("required int64 offset;", one_long);
     assert_eq!(message(result), "row 0: column `offset`: found -5, expected a number from 0 to 2^64 - 1");
     let result = foreign("required double offset;", |group| column::<DoubleType>(group, &[1.0], None));

@@ -132,7 +132,7 @@ impl ParquetReader {
                 let mut no_requests = Vec::new();
                 batch.resize(rows as usize, Request::default());
                 for chunk in &mut self.chunks {
-                    chunk.fill(&mut batch, self.rows_read, &mut no_requests)?;
+                    chunk.fill(&mut batch, self.rows_read, &mut no_requests, None)?;
                 }
                 for (column, Texts { reader, values }) in COLUMNS.into_iter().zip(&mut texts) {
                     read_values(reader, batch.len(), &mut levels, values, column)?;

@@ -13,6 +13,11 @@ use parquet::schema::types::ColumnDescriptor;
 use super::pages::CheckedPages;
 use super::prefix::{Prefix, whole_part};
 use super::{BLOCK_BYTES_KEY, FAULT, LEFT_OUT, LEFT_OUT_CALLS, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
+use crate::columns::{Column as Given, Columns, ROLE_NAMES};
+use crate::error::Bad;
+use crate::format::csv::{Names, known_op};
+use crate::text::digest;
+use crate::units::{self, Row, Stamp, Stated, Units};
 use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
@@ -47,6 +52,49 @@ pub struct ParquetReader {
     /// Rows that are no requests: of the batch that is being read, and how many so far.
     pub(super) no_requests: Vec<usize>,
     left_out: u64,
+    /// How texts are read if the columns are described.
+    pub(super) described: Option<Described>,
+    notes: Vec<Note>,
+}
+
+/// The words for operations, and the numbers of names.
+pub(super) struct Described {
+    words: Vec<(String, Op)>,
+    tenants: Names,
+    streams: Names,
+    volumes: Names,
+}
+
+impl Described {
+    fn new(columns: &Columns) -> Described {
+        Described {
+            words: columns.words.clone(),
+            tenants: Names::new(Some(Names::BASE_32)),
+            streams: Names::new(Some(Names::BASE_64)),
+            volumes: Names::new(Some(Names::BASE_32)),
+        }
+    }
+
+    fn op(&self, word: &[u8]) -> Option<Op> {
+        let named = self.words.iter().find(|(name, _)| name.as_bytes() == word);
+        named.map(|(_, op)| *op).or_else(|| known_op(word))
+    }
+
+    /// Puts the text of a column into the field of `request`.
+    fn put(&mut self, field: Field, request: &mut Request, text: &[u8]) -> Result<(), Bad> {
+        let narrow = |number: u64| u32::try_from(number).map_err(|_| Bad::field(text, "a number below 2^32"));
+        match field {
+            Field::Op => request.op = self.op(text).ok_or_else(|| Bad::field(text, "an operation"))?,
+            Field::Tenant => request.tenant = narrow(self.tenants.number(Some(text))?)?,
+            Field::Volume => request.volume = narrow(self.volumes.number(Some(text))?)?,
+            Field::Stream => request.stream = self.streams.number(Some(text))?,
+            Field::Content => request.content = digest(text),
+            Field::Time | Field::Offset | Field::Length | Field::Latency => {
+                return Err(Bad::field(text, "a column of numbers"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The column of a field, and the interpretation of its integers.
@@ -55,6 +103,8 @@ pub(super) struct Column {
     pub(super) field: Field,
     leaf: usize,
     signed: bool,
+    /// Of the field's unit, in that of the column.
+    scale: u64,
 }
 
 /// One column of one row group.
@@ -83,12 +133,61 @@ impl ParquetReader {
         ParquetReader::from_file(file, path, block_bytes, stream)
     }
 
+    /// Opens a `file` whose columns are described; `path` is used only in errors.
+    pub(super) fn described(
+        file: File,
+        path: &Path,
+        block_bytes: Option<u32>,
+        given: &Columns,
+    ) -> crate::Result<ParquetReader> {
+        let again = file.try_clone().map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        // The first rows, whose numbers are as in the file.
+        let mut sample = ParquetReader::from_file_with(file, path, block_bytes, &|metadata| {
+            given_columns(metadata, given, &Units::OWN)
+        })?;
+        sample.described = Some(Described::new(given));
+        let mut rows = Vec::new();
+        if sample.rows > 0 {
+            sample.next_batch(&mut rows)?;
+        }
+        let has = |field: Field| sample.columns.iter().any(|column| column.field == field);
+        let (has_time, has_length) = (has(Field::Time), has(Field::Length));
+        let rows: Vec<Row> = rows
+            .iter()
+            .take(units::ROWS)
+            .map(|row| Row {
+                time: has_time.then_some(Stamp::Whole(row.time_ns)),
+                offset: Some(row.offset),
+                length: has_length.then_some(row.length.into()),
+            })
+            .collect();
+        let stated = stated(sample.file.metadata(), &sample.columns, given.stated);
+        let (units, notes) = units::find(stated, &rows, sample.block_bytes).map_err(|unknown| unknown.of(path))?;
+        let mut reader = ParquetReader::from_file_with(again, path, block_bytes, &|metadata| {
+            given_columns(metadata, given, &units)
+        })?;
+        reader.described = Some(Described::new(given));
+        reader.notes = notes;
+        Ok(reader)
+    }
+
     /// As `open`, for a file that is already open; `path` is used only in errors.
     pub(crate) fn from_file(
         file: File,
         path: &Path,
         block_bytes: Option<u32>,
         stream: Option<Stream>,
+    ) -> crate::Result<ParquetReader> {
+        let reader = ParquetReader::from_file_with(file, path, block_bytes, &|metadata| columns(metadata, stream))?;
+        Ok(ParquetReader { file_is_stream: stream == Some(Stream::File), ..reader })
+    }
+
+    /// As `from_file`, with the columns that `columns` finds.
+    fn from_file_with(
+        file: File,
+        path: &Path,
+        block_bytes: Option<u32>,
+        columns: &dyn Fn(&ParquetMetaData) -> Result<Vec<Column>, Problem>,
     ) -> crate::Result<ParquetReader> {
         let path = path.to_owned();
         let bytes = file.metadata().map_err(|source| Error::Io { path: path.clone(), source })?.len();
@@ -105,7 +204,7 @@ impl ParquetReader {
             },
         };
         let lengths = (whole_bytes, bytes);
-        ParquetReader::new(reader, lengths, path.clone(), block_bytes, stream)
+        ParquetReader::new(reader, lengths, path.clone(), block_bytes, columns)
             .map_err(|problem| Error::Parquet { path, problem })
     }
 
@@ -115,7 +214,7 @@ impl ParquetReader {
         (bytes, file_bytes): (u64, u64),
         path: PathBuf,
         block_bytes: Option<u32>,
-        stream: Option<Stream>,
+        columns: &dyn Fn(&ParquetMetaData) -> Result<Vec<Column>, Problem>,
     ) -> Result<ParquetReader, Problem> {
         let metadata = file.metadata();
         let text = |key: &str| {
@@ -128,7 +227,7 @@ impl ParquetReader {
         let named = || text(BLOCK_BYTES_KEY)?.parse().ok().filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes));
         let block_bytes = block_bytes.or_else(named).unwrap_or(BLOCK_BYTES_DEFAULT);
         let taken = text(TAKEN_KEY).and_then(Taken::named);
-        let columns = columns(metadata, stream)?;
+        let columns = columns(metadata)?;
         let rows = check(metadata, &columns, bytes)?;
         Ok(ParquetReader {
             path,
@@ -140,7 +239,9 @@ impl ParquetReader {
             rows_read: 0,
             block_bytes,
             taken,
-            file_is_stream: stream == Some(Stream::File),
+            file_is_stream: false,
+            described: None,
+            notes: Vec::new(),
             whole_bytes: bytes,
             cut_bytes: file_bytes - bytes,
             no_requests: Vec::new(),
@@ -201,7 +302,7 @@ impl ParquetReader {
         batch.resize(rows as usize, Request { length: self.block_bytes, ..Request::default() });
         self.no_requests.clear();
         for chunk in &mut self.chunks {
-            chunk.fill(batch, self.rows_read, &mut self.no_requests)?;
+            chunk.fill(batch, self.rows_read, &mut self.no_requests, self.described.as_mut())?;
         }
         for (row, request) in batch.iter().enumerate() {
             if request.offset.checked_add(request.length.into()).is_none() {
@@ -250,7 +351,7 @@ impl Requests for ParquetReader {
     fn notes(&self) -> Vec<Note> {
         let cut = (self.cut_bytes > 0).then_some(Note::CutBytes { bytes: self.cut_bytes });
         let left_out = (self.left_out > 0).then_some(Note::LeftOut { count: self.left_out, what: LEFT_OUT_CALLS });
-        cut.into_iter().chain(left_out).collect()
+        self.notes.iter().cloned().chain(cut).chain(left_out).collect()
     }
 }
 
@@ -263,11 +364,10 @@ fn columns(metadata: &ParquetMetaData, stream: Option<Stream>) -> Result<Vec<Col
         let wanted = chosen.unwrap_or(field.name());
         let named = |leaf: &usize| schema.column(*leaf).path().parts().first().is_some_and(|name| name == wanted);
         match (0..schema.num_columns()).find(named) {
-            Some(leaf) => columns.push(Column { field, leaf, signed: is_signed(field, &schema.column(leaf))? }),
-            None if field == Field::Offset => {
-                let found: Vec<_> = schema.columns().iter().map(|column| column.path().string()).collect();
-                return Err(Problem::NoOffset { found: found.join(", ") });
+            Some(leaf) => {
+                columns.push(Column { field, leaf, signed: is_signed(field, &schema.column(leaf))?, scale: 1 });
             }
+            None if field == Field::Offset => return Err(Problem::NoOffset { found: all_names(metadata) }),
             None => {
                 if let Some(column) = chosen {
                     return Err(Problem::NoStream { column });
@@ -276,6 +376,87 @@ fn columns(metadata: &ParquetMetaData, stream: Option<Stream>) -> Result<Vec<Col
         }
     }
     Ok(columns)
+}
+
+/// The names of all columns.
+fn all_names(metadata: &ParquetMetaData) -> String {
+    let columns = metadata.file_metadata().schema_descr().columns().iter();
+    columns.map(|column| column.path().string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The field of a role in a description of columns.
+fn field_of(role: &str) -> Option<Field> {
+    Field::ALL.into_iter().find(|field| field.name().strip_suffix("_ns").unwrap_or(field.name()) == role)
+}
+
+/// The columns that a description names, with values in these units.
+fn given_columns(metadata: &ParquetMetaData, given: &Columns, units: &Units) -> Result<Vec<Column>, Problem> {
+    let schema = metadata.file_metadata().schema_descr();
+    let mut columns = Vec::new();
+    for (column, role) in given.columns().iter().zip(ROLE_NAMES) {
+        let (Some(column), Some(field)) = (column, field_of(role)) else { continue };
+        let (leaf, name) = match column {
+            Given::Index(index) => (Some(*index).filter(|index| *index < schema.num_columns()), index.to_string()),
+            Given::Name(name) => {
+                let is_named = |leaf: &usize| schema.column(*leaf).path().string().eq_ignore_ascii_case(name);
+                ((0..schema.num_columns()).find(is_named), name.clone())
+            }
+            Given::Bytes(_) => (None, role.to_owned()),
+        };
+        let Some(leaf) = leaf else { return Err(Problem::NoColumn { column: name, found: all_names(metadata) }) };
+        let descriptor = schema.column(leaf);
+        let is_text = descriptor.physical_type() == Physical::BYTE_ARRAY;
+        let may_be_text = matches!(field, Field::Op | Field::Tenant | Field::Stream | Field::Volume | Field::Content);
+        let is_flat = descriptor.max_rep_level() == 0 && descriptor.path().parts().len() == 1;
+        let signed = match field {
+            _ if is_text && may_be_text && is_flat => false,
+            Field::Time if timestamp_ns(&descriptor).is_some() && is_flat => true,
+            // A number for an operation is one of the words.
+            Field::Op => is_signed(Field::Content, &descriptor)?,
+            _ => is_signed(field, &descriptor)?,
+        };
+        let scale = match field {
+            Field::Time => units.time_ns.unwrap_or(1),
+            Field::Offset => units.offset_bytes,
+            Field::Length => units.length_bytes,
+            Field::Latency => units.latency_ns,
+            _ => 1,
+        };
+        columns.push(Column { field, leaf, signed, scale });
+    }
+    Ok(columns)
+}
+
+/// The unit of a column of timestamps, in nanoseconds.
+fn timestamp_ns(column: &ColumnDescriptor) -> Option<u64> {
+    if column.physical_type() != Physical::INT64 {
+        return None;
+    }
+    match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Timestamp(stamp)), _) => Some(match stamp.unit {
+            TimeUnit::MILLIS => 1_000_000,
+            TimeUnit::MICROS => 1_000,
+            TimeUnit::NANOS => 1,
+        }),
+        (None, Converted::TIMESTAMP_MILLIS) => Some(1_000_000),
+        (None, Converted::TIMESTAMP_MICROS) => Some(1_000),
+        _ => None,
+    }
+}
+
+/// The units that are given, and those in the types and names of columns.
+fn stated(metadata: &ParquetMetaData, columns: &[Column], given: Stated) -> Stated {
+    let schema = metadata.file_metadata().schema_descr();
+    let descriptor = |field: Field| {
+        let column = columns.iter().find(|column| column.field == field)?;
+        Some(schema.column(column.leaf))
+    };
+    let [time, offset, length, latency] = [Field::Time, Field::Offset, Field::Length, Field::Latency].map(descriptor);
+    let time_ns = given.time_ns.or_else(|| timestamp_ns(time.as_ref()?));
+    let name =
+        |column: &Option<std::sync::Arc<ColumnDescriptor>>| column.as_ref().map(|column| column.name().to_owned());
+    let names = [name(&time), name(&offset), name(&length), name(&latency)];
+    Stated { time_ns, ..given }.or_named(names.each_ref().map(|name| name.as_ref().map(String::as_bytes)))
 }
 
 /// Whether the column's integers are signed; an error if its type does not match `field`.
@@ -361,6 +542,7 @@ impl Chunk {
         batch: &mut [Request],
         first_row: u64,
         no_requests: &mut Vec<usize>,
+        mut described: Option<&mut Described>,
     ) -> Result<(), Problem> {
         let (column, levels) = (self.column, &mut self.levels);
         let name = column.field.name();
@@ -369,15 +551,25 @@ impl Chunk {
                 read_values(reader, batch.len(), levels, values, name)?;
                 let integers =
                     values.iter().map(|&value| if column.signed { value.into() } else { value as u32 as i64 });
-                put_all(column, batch, integers, first_row)
+                put_all(column, batch, integers, first_row, described.as_deref())
             }
             Pages::Int64(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
-                put_all(column, batch, values.iter().copied(), first_row)
+                put_all(column, batch, values.iter().copied(), first_row, described.as_deref())
             }
             Pages::Text(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
                 for (row, (request, text)) in batch.iter_mut().zip(values.iter()).enumerate() {
+                    if let Some(described) = &mut described {
+                        let put = described.put(column.field, request, text.data());
+                        put.map_err(|Bad { found, expected }| Problem::Value {
+                            column: name,
+                            row: first_row + row as u64,
+                            found,
+                            expected,
+                        })?;
+                        continue;
+                    }
                     if LEFT_OUT.iter().any(|word| word.as_bytes() == text.data()) {
                         no_requests.push(row);
                         continue;
@@ -419,13 +611,15 @@ fn put_all(
     batch: &mut [Request],
     integers: impl Iterator<Item = i64>,
     first_row: u64,
+    described: Option<&Described>,
 ) -> Result<(), Problem> {
     for (row, (request, integer)) in batch.iter_mut().zip(integers).enumerate() {
-        put(column, request, integer).ok_or_else(|| Problem::Value {
+        put(column, request, integer, described).ok_or_else(|| Problem::Value {
             column: column.field.name(),
             row: first_row + row as u64,
             found: if column.signed { integer.to_string() } else { (integer as u64).to_string() },
             expected: match column.field {
+                Field::Op => "one of the numbers that the columns give for operations",
                 Field::Time | Field::Offset | Field::Stream | Field::Latency | Field::Content => {
                     "a number from 0 to 2^64 - 1"
                 }
@@ -436,8 +630,9 @@ fn put_all(
     Ok(())
 }
 
-fn put(column: Column, request: &mut Request, integer: i64) -> Option<()> {
+fn put(column: Column, request: &mut Request, integer: i64, described: Option<&Described>) -> Option<()> {
     let value = if column.signed { u64::try_from(integer).ok()? } else { integer as u64 };
+    let value = value.checked_mul(column.scale)?;
     match column.field {
         Field::Time => request.time_ns = value,
         Field::Offset => request.offset = value,
@@ -447,7 +642,7 @@ fn put(column: Column, request: &mut Request, integer: i64) -> Option<()> {
         Field::Volume => request.volume = value.try_into().ok()?,
         Field::Length => request.length = value.try_into().ok()?,
         Field::Tenant => request.tenant = value.try_into().ok()?,
-        Field::Op => unreachable!("columns() reads it from text only"),
+        Field::Op => request.op = described?.op(value.to_string().as_bytes())?,
     }
     Some(())
 }
