@@ -10,6 +10,7 @@ pub mod format;
 pub mod generate;
 mod input;
 pub mod layout;
+mod loss;
 pub mod note;
 mod numbering;
 mod records;

@@ -53,6 +53,11 @@ pub enum Note {
         /// Their kind.
         what: &'static str,
     },
+    /// The recorder lost events.
+    Lost {
+        /// Their number, if the trace has it.
+        count: Option<u64>,
+    },
     /// For files without a recorded position at the beginning of the trace, position 0 was assumed.
     Positions {
         /// Their number.
@@ -90,6 +95,12 @@ impl fmt::Display for Note {
                 write!(f, "each request causes several events: {read} events are read, unless another action is chosen")
             }
             Note::LeftOut { count, what } => write!(f, "{count} {what} were left out"),
+            Note::Lost { count: Some(count) } => {
+                write!(f, "the recorder lost {count} events: requests are missing, and results are less certain")
+            }
+            Note::Lost { count: None } => {
+                write!(f, "the recorder lost events: requests are missing, and results are less certain")
+            }
             Note::Positions { count } => {
                 write!(f, "{count} files were open before the trace began; their first position is assumed to be 0")
             }

@@ -7,10 +7,11 @@
 //! without data are flushes if their kind is a flush; otherwise they are skipped.
 
 use crate::error::Bad;
+use crate::loss::Losses;
 use crate::numbering::Numbering;
 use crate::rwbs::Rwbs;
 use crate::text::{Lines, SECTOR_BYTES, number, time_ns};
-use crate::{Op, Request};
+use crate::{Note, Op, Request};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// The most words of a name: the fields after a longer one are not found.
@@ -21,11 +22,15 @@ const NAME_END_LEAST: usize = 2;
 #[derive(Default)]
 pub(crate) struct Parser {
     disks: Numbering,
+    losses: Losses,
 }
 
 impl Lines for Parser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
         if line.starts_with(b"TIME") || line.starts_with(b"Tracing ") {
+            return Ok(None);
+        }
+        if !line.first().is_some_and(u8::is_ascii_digit) && self.losses.take(line) {
             return Ok(None);
         }
         let fields = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty());
@@ -56,6 +61,10 @@ impl Lines for Parser {
             Some(sector) => kind.request(line, request, (sector, SECTOR_BYTES), (bytes, 1)),
             None => Ok(kind.flushes.then_some(Request { op: Op::Flush, ..request })),
         }
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        self.losses.note().into_iter().collect()
     }
 }
 

@@ -2,8 +2,9 @@
 //! action, kind of request (RWBS); events of requests continue with `sector + sectors` (512 bytes) and the process name
 //! in brackets.
 //!
-//! The events of one action are read as requests (see [`Action`]). Other events are skipped, and so are lines that do
-//! not begin with a digit, which are the summary at the end. Of the RWBS letters (`rwbs.rs`), `D` is a trim, otherwise
+//! The events of one action are read as requests (see [`Action`]): by default, the first of queued, issued and completed ones
+//! that occurs at the beginning. Other events are skipped, and so are commands without sectors and lines that do
+//! not begin with a digit, which are the summary at the end; the skips in it are lost events. Of the RWBS letters (`rwbs.rs`), `D` is a trim, otherwise
 //! `W` a write, otherwise `R` a read; `F` alone, or without sectors, is a flush; `ZA` is a write. Events of other kinds
 //! (`N`, other `Z`) are skipped. The device is the volume, numbered major × 2^20 + minor as in Linux; the process is
 //! the tenant.
@@ -11,9 +12,12 @@
 use std::str::FromStr;
 
 use crate::error::{Bad, unknown_name};
+use crate::input::Input;
+use crate::loss::Losses;
 use crate::rwbs::Rwbs;
-use crate::text::{Fields, Lines, SECTOR_BYTES, extent_of};
-use crate::{Error, Op, Request};
+use crate::skip::Bounds;
+use crate::text::{Fields, Lines, SECTOR_BYTES, Text, extent_of, number, try_out};
+use crate::{Error, Note, Op, Request, Requests, Result};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MINOR_BITS: u32 = 20;
@@ -65,17 +69,37 @@ impl FromStr for Action {
 
 pub(crate) struct Parser {
     action: Action,
+    losses: Losses,
 }
 
 impl Parser {
     pub(crate) fn new(action: Action) -> Parser {
-        Parser { action }
+        Parser { action, losses: Losses::default() }
     }
+}
+
+/// The size of the sample that shows which events there are.
+const SAMPLE_BYTES: usize = 64 << 10;
+
+/// The requests of `input`, which is at its beginning.
+pub(crate) fn reader(mut input: Input, action: Option<Action>, bounds: Bounds) -> Result<Box<dyn Requests + Send>> {
+    let whole = !input.fill_to(SAMPLE_BYTES)?;
+    let occurs = |action: &Action| !try_out(Parser::new(*action), input.data(), whole).requests.is_empty();
+    let action = action.or_else(|| Action::ALL.into_iter().find(occurs)).unwrap_or_default();
+    Ok(Box::new(Text::new(input, Parser::new(action), bounds)))
+}
+
+/// The events that a line of the summary counts as lost: `Skips: 2 forward (5 -  11.6%)` are 5.
+fn skips(line: &[u8]) -> Option<u64> {
+    let counts = line.strip_prefix(b"Skips: ")?;
+    let (_, count) = counts.split_at_checked(memchr::memchr(b'(', counts)? + 1)?;
+    number(count.split(|byte| *byte == b' ').next()?)
 }
 
 impl Lines for Parser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
         if !line.first().is_some_and(u8::is_ascii_digit) {
+            self.losses.add(Some(skips(line).unwrap_or(0)));
             return Ok(None);
         }
         let mut fields = Fields::new(line);
@@ -96,14 +120,22 @@ impl Lines for Parser {
         let flush = kind.flushes.then_some(Request { op: Op::Flush, ..request });
         let Some(op) = kind.op else { return Ok(flush) };
         let Some(sector) = fields.next().filter(|field| !field.starts_with(b"[")) else { return Ok(flush) };
-        let sector = crate::text::number(sector).ok_or_else(|| Bad::field(sector, "the number of the first sector"))?;
+        let sector = number(sector).ok_or_else(|| Bad::field(sector, "the number of the first sector"))?;
         let plus = fields.expect("+")?;
+        // Bytes of a command follow its length.
+        if plus.starts_with(b"(") {
+            return Ok(None);
+        }
         if plus != b"+" {
             return Err(Bad::field(plus, "+"));
         }
         let sectors = fields.number("a number of sectors")?;
         let (offset, length) = extent_of(line, sector, sectors, SECTOR_BYTES)?;
         Ok(Some(Request { offset, length, op, ..request }))
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        self.losses.note().into_iter().collect()
     }
 }
 
@@ -114,7 +146,7 @@ fn device_part(fields: &mut Fields, bits: u32, expected: &'static str) -> Result
 
 /// The volume of a device whose `major` and `minor` numbers are these words.
 pub(crate) fn volume_of(major: &[u8], minor: &[u8]) -> Option<u32> {
-    let part = |word: &[u8], bits: u32| crate::text::number(word).filter(|number| number >> bits == 0);
+    let part = |word: &[u8], bits: u32| number(word).filter(|number| number >> bits == 0);
     let number = part(major, MAJOR_BITS)? << MINOR_BITS | part(minor, MINOR_BITS)?;
     u32::try_from(number).ok()
 }

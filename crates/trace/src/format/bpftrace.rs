@@ -13,17 +13,18 @@
 //! | tenant | `pid` |
 //!
 //! Other names are ignored. If the header names `comm`, a row may have more words than the header, because program
-//! names can contain blanks. `Attaching …`, maps (`@…`), and lines before the first header or row are skipped.
+//! names can contain blanks. Events that bpftrace reports as lost are counted. `Attaching …`, maps (`@…`), and lines before the first header or row are skipped.
 
 use std::borrow::Cow;
 
 use crate::error::Bad;
 use crate::format::blkparse::volume_of;
+use crate::loss::Losses;
 use crate::numbering::Numbering;
 use crate::rwbs::Rwbs;
 use crate::text::{Lines, SECTOR_BYTES, number, op, time_ns};
 use crate::units::time_unit_in;
-use crate::{Op, Request};
+use crate::{Note, Op, Request};
 
 /// The meaning of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,7 @@ pub(crate) struct Parser {
     /// The roles of the words of a row; empty without a header.
     header: Vec<Role>,
     disks: Numbering,
+    losses: Losses,
 }
 
 impl Lines for Parser {
@@ -56,13 +58,39 @@ impl Lines for Parser {
             return Ok(None);
         }
         if line.starts_with(b"{") {
+            if let Some(count) = lost_events(line) {
+                self.losses.add(count);
+                return Ok(None);
+            }
             return match printed(line)? {
                 Some(text) => self.printed_line(text.trim_ascii()),
                 None => Ok(None),
             };
         }
+        if is_loss(line) && self.losses.take(line) {
+            return Ok(None);
+        }
         self.printed_line(line)
     }
+
+    fn notes(&self) -> Vec<Note> {
+        self.losses.note().into_iter().collect()
+    }
+}
+
+/// Whether a line can be one by which bpftrace reports lost events.
+fn is_loss(line: &[u8]) -> bool {
+    let begins = |text: &[u8]| line.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text));
+    begins(b"lost ") || begins(b"warning: ")
+}
+
+/// The number of events in a JSON line of type `lost_events`.
+fn lost_events(line: &[u8]) -> Option<Option<u64>> {
+    memchr::memmem::find(line, b"\"lost_events\"")?;
+    let behind = |text: &[u8]| line.get(memchr::memmem::find(line, text)? + text.len()..);
+    let value = behind(b"\"events\"").and_then(|rest| rest.trim_ascii_start().strip_prefix(b":"));
+    let digits = value.map(|value| value.trim_ascii_start().split(|byte| !byte.is_ascii_digit()).next());
+    Some(digits.flatten().and_then(number))
 }
 
 impl Parser {

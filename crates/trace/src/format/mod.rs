@@ -275,7 +275,7 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
         Lcs => lcs::reader(input, objects::Objects::new(block_bytes, options.recorded_sizes), bounds)?,
         Alibaba => Box::new(Text::new(input, alibaba::Parser, bounds)),
         Tencent => Box::new(Text::new(input, tencent::Parser, bounds)),
-        Blkparse => Box::new(Text::new(input, blkparse::Parser::new(options.action.unwrap_or_default()), bounds)),
+        Blkparse => blkparse::reader(input, options.action, bounds)?,
         Perf => perf::reader(input, options.action, bounds)?,
         Biosnoop => Box::new(Text::new(input, biosnoop::Parser::default(), bounds)),
         Bpftrace => Box::new(Text::new(input, bpftrace::Parser::default(), bounds)),

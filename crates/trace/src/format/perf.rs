@@ -5,7 +5,8 @@
 //! The layouts of the fields are the kernel's (include/trace/events/block.h): device `major,minor`, kind of request
 //! (RWBS), and after other fields `sector + sectors` (512 bytes). As in the `blkparse` format, the events of one kind
 //! are read as requests: `block_bio_queue`, `block_rq_issue` or `block_rq_complete`; by default, the first of these
-//! that occurs at the beginning of the listing. Other lines are skipped: other events, call stacks, remarks. The device
+//! that occurs at the beginning of the listing. Other lines are skipped: other events, call stacks, remarks. Reports of lost
+//! events are counted. The device
 //! is the volume, numbered major × 2^20 + minor as in Linux; the process is the tenant.
 
 use memchr::memmem;
@@ -13,6 +14,7 @@ use memchr::memmem;
 use crate::error::Bad;
 use crate::format::blkparse::{Action, volume_of};
 use crate::input::Input;
+use crate::loss::Losses;
 use crate::rwbs::Rwbs;
 use crate::skip::Bounds;
 use crate::text::{Lines, SECTOR_BYTES, Text, number, time_ns};
@@ -26,6 +28,7 @@ pub(crate) struct Parser {
     action: Action,
     /// Whether events of other kinds describe the same requests.
     has_others: bool,
+    losses: Losses,
 }
 
 /// The requests of `input`, which is at its beginning.
@@ -49,7 +52,7 @@ impl Parser {
         let has = |action: &Action| memmem::find(sample, event(*action)).is_some();
         let first = Action::ALL.into_iter().find(has).unwrap_or_default();
         let has_others = action.is_none() && Action::ALL.into_iter().any(|other| other != first && has(&other));
-        Parser { action: action.unwrap_or(first), has_others }
+        Parser { action: action.unwrap_or(first), has_others, losses: Losses::default() }
     }
 }
 
@@ -59,6 +62,9 @@ impl Lines for Parser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
         let name = event(self.action);
         let Some((before, after)) = memmem::find(line, name).and_then(|at| line.split_at_checked(at)) else {
+            if line.starts_with(b"CPU") || memmem::find(line, b"PERF_RECORD_LOST").is_some() {
+                self.losses.take(line);
+            }
             return Ok(None);
         };
         let payload = after.get(name.len()..).unwrap_or_default();
@@ -90,7 +96,7 @@ impl Lines for Parser {
             Action::Issue => "block_rq_issue",
             Action::Complete => "block_rq_complete",
         };
-        self.has_others.then_some(Note::Events { read }).into_iter().collect()
+        self.has_others.then_some(Note::Events { read }).into_iter().chain(self.losses.note()).collect()
     }
 }
 

@@ -303,6 +303,52 @@ fn files_16_biosnoop_without_a_disk() {
     assert_eq!(requests[1].tenant, 78);
 }
 
+#[test]
+fn files_11_lost_events_are_reported() {
+    let printf =
+        |time: u32| format!("{{\"type\": \"printf\", \"data\": \"nsecs={time} rwbs=R sector=1024 nr_sector=8\\n\"}}\n");
+    let line = |time: u32| format!("nsecs={time} rwbs=R sector=1024 nr_sector=8\n");
+    let json = |lost: &str| printf(1) + lost + &printf(2);
+    for content in [
+        json("{\"type\": \"lost_events\", \"data\": {\"events\": 5}}\n"),
+        json("{\"data\": {\"events\": 5}, \"type\":\"lost_events\"}\n"),
+        json(
+            "{\"type\": \"lost_events\", \"data\": {\"events\": 2}}\n{\"type\": \"lost_events\", \"data\": {\"events\":3}}\n",
+        ),
+        line(1) + "Lost 5 events\n" + &line(2),
+        "Attaching 1 probe...\nLost 5 events\n".to_owned() + &line(1) + &line(2),
+    ] {
+        let (requests, notes) = noted(Format::Bpftrace, content.as_bytes());
+        assert_eq!(requests.len(), 2, "{content}");
+        assert!(notes.contains("lost 5 events"), "{content}: {notes}");
+    }
+    let ftrace = |lost: &str| {
+        let event = |time: &str| format!("  fio-99 [000] ..... {time}: block_bio_queue: 254,0 R 2048 + 8 [fio]\n");
+        event("5.000001") + lost + &event("5.000002")
+    };
+    for lost in [
+        "CPU:2 [LOST 5 EVENTS]\n",
+        "CPU 2: [LOST 5 EVENTS]\n",
+        "CPU:2 [5 EVENTS DROPPED]\n",
+        "perf 0 [002] 5.000001: PERF_RECORD_LOST lost 5\n",
+    ] {
+        let (requests, notes) = noted(Format::Perf, ftrace(lost).as_bytes());
+        assert_eq!(requests.len(), 2, "{lost}");
+        assert!(notes.contains("lost 5 events"), "{lost}: {notes}");
+    }
+    let (_, notes) = noted(Format::Perf, ftrace("CPU:2 [LOST EVENTS]\n").as_bytes());
+    assert!(notes.contains("lost events"), "{notes}");
+    let biosnoop =
+        b"TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n0.1 a 7 vda W 80 4096 0.50\nPossibly lost 5 samples\n\
+        lost 2 events on CPU #3\n0.2 a 7 vda W 80 4096 0.50\n";
+    let (requests, notes) = noted(Format::Biosnoop, biosnoop);
+    assert!(requests.len() == 2 && notes.contains("lost 7 events"), "{notes}");
+    let blkparse = b"8,0 3 1 0.5 698 Q RA 16 + 256 [cat]\n8,0 3 2 0.6 698 Q RA 16 + 256 [cat]\n\
+        Events (8,0): 43 entries\nSkips: 2 forward (5 -  11.6%)\n";
+    let (requests, notes) = noted(Format::Blkparse, blkparse);
+    assert!(requests.len() == 2 && notes.contains("lost 5 events"), "{notes}");
+}
+
 fn skipping(format: Option<Format>) -> ReadOptions {
     ReadOptions { format, skip_bad: true, ..ReadOptions::default() }
 }
