@@ -507,8 +507,8 @@ pub(crate) struct InputArgs {
     /// addresses), ra0 (the innermost one) or file
     #[arg(long, value_name = "COLUMN")]
     pub(crate) stream: Option<String>,
-    /// Which events of a 'blkparse' or 'perf' listing are the requests: queue, issue or complete [default: queue; in 'perf'
-    /// the first of these that the listing has]
+    /// Which events of a 'blkparse', 'blktrace' or 'perf' trace are the requests: queue, issue or complete [default: the first
+    /// of these that the trace has at its beginning]
     #[arg(long, value_name = "EVENT")]
     pub(crate) action: Option<String>,
     /// In formats that record objects, use the recorded sizes as lengths, instead of one block per object

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::format::csv::guess::guess;
 use crate::format::{
-    alibaba, arc, biosnoop, blkparse, bpftrace, csv, disksim, fio, fiu, lcs, lirs, mqsim, msr, oracle_general, pc,
-    perf, raw, spc, strace, tencent, vscsi,
+    alibaba, arc, biosnoop, blkparse, blktrace, bpftrace, csv, disksim, fio, fiu, lcs, lirs, mqsim, msr,
+    oracle_general, pc, perf, raw, spc, strace, tencent, vscsi,
 };
 use crate::input::Input;
 use crate::text::{Trial, try_out};
@@ -33,6 +33,9 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format> {
     let empty = || Error::Empty { path: input.path().to_owned() };
     if sample.is_empty() {
         return Err(empty());
+    }
+    if blktrace::is_like(sample) {
+        return Ok(Format::Blktrace);
     }
     let mut is_sure = true;
     let candidates = if sample.contains(&0) || sample.starts_with(PARQUET) {

@@ -58,8 +58,8 @@ pub struct ReadOptions {
     /// Which identity is the stream, in the formats that record several. If `None`, it is `pc8` in the `pc` format, and
     /// the column `stream` in Parquet.
     pub stream: Option<Stream>,
-    /// The events of a `blkparse` or `perf` listing that are read as requests. If `None`, these are the queued requests
-    /// in `blkparse`, and in `perf` the first of queued, issued and completed ones that the listing contains.
+    /// The events of a `blkparse`, `blktrace` or `perf` trace that are read as requests. If `None`, these are the first of
+    /// queued, issued and completed ones that the trace contains at its beginning.
     pub action: Option<format::blkparse::Action>,
     /// Whether the recorded size is the length of a request in formats that record objects by id; otherwise each object
     /// is one block. A request longer than a block then overlaps the place of the objects with the next ids.
@@ -121,7 +121,7 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
 impl ReadOptions {
     /// Refuses settings that mean nothing in `format`.
     fn check(&self, format: Format) -> Result<()> {
-        use Format::{Blkparse, Lcs, OracleGeneral, Parquet, Pc, Perf};
+        use Format::{Blkparse, Blktrace, Lcs, OracleGeneral, Parquet, Pc, Perf};
         if self.columns.is_some() && !matches!(format, Format::Csv | Format::Records | Parquet) {
             return Err(Error::NotOfFormat { setting: "columns", formats: "CSV, records and Parquet", format });
         }
@@ -133,7 +133,7 @@ impl ReadOptions {
         }
         let settings: [(_, _, _, &[Format]); 3] = [
             ("stream", self.stream.is_some(), "the formats pc and parquet", &[Pc, Parquet]),
-            ("action", self.action.is_some(), "the formats blkparse and perf", &[Blkparse, Perf]),
+            ("action", self.action.is_some(), "the formats blkparse, blktrace and perf", &[Blkparse, Blktrace, Perf]),
             ("recorded-sizes", self.recorded_sizes, "formats that record objects", &[OracleGeneral, Lcs]),
         ];
         match settings.into_iter().find(|(_, given, _, of)| *given && !of.contains(&format)) {

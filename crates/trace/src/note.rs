@@ -58,6 +58,13 @@ pub enum Note {
         /// Their number, if the trace has it.
         count: Option<u64>,
     },
+    /// The file has the events of one of several processors.
+    OneProcessor,
+    /// The files of several processors are read as one trace.
+    Processors {
+        /// Their number.
+        files: u64,
+    },
     /// For files without a recorded position at the beginning of the trace, position 0 was assumed.
     Positions {
         /// Their number.
@@ -101,6 +108,13 @@ impl fmt::Display for Note {
             Note::Lost { count: None } => {
                 write!(f, "the recorder lost events: requests are missing, and results are less certain")
             }
+            Note::OneProcessor => {
+                write!(
+                    f,
+                    "these are the events of one processor: the file that ends in .blktrace.0 is read with all others"
+                )
+            }
+            Note::Processors { files } => write!(f, "{files} files, one for each processor, are read as one trace"),
             Note::Positions { count } => {
                 write!(f, "{count} files were open before the trace began; their first position is assumed to be 0")
             }

@@ -14,6 +14,7 @@ pub(crate) mod alibaba;
 pub(crate) mod arc;
 pub(crate) mod biosnoop;
 pub mod blkparse;
+pub(crate) mod blktrace;
 pub(crate) mod bpftrace;
 pub(crate) mod csv;
 pub(crate) mod described;
@@ -65,6 +66,8 @@ pub enum Format {
     Fiu,
     /// The output of `blkparse`.
     Blkparse,
+    /// Binary events of `blktrace`.
+    Blktrace,
     /// Block events in the output of `perf script` and ftrace.
     Perf,
     /// The output of `biosnoop`.
@@ -90,11 +93,11 @@ pub enum Format {
 }
 
 use Format::{
-    Alibaba, Arc, Biosnoop, Blkparse, Bpftrace, Csv, DiskSim, Fio, Fiu, Lcs, Lirs, MqSim, Msr, OracleGeneral, Parquet,
-    Pc, Perf, RawU32, RawU64, Records, Spc, Strace, Tencent, Vscsi,
+    Alibaba, Arc, Biosnoop, Blkparse, Blktrace, Bpftrace, Csv, DiskSim, Fio, Fiu, Lcs, Lirs, MqSim, Msr, OracleGeneral,
+    Parquet, Pc, Perf, RawU32, RawU64, Records, Spc, Strace, Tencent, Vscsi,
 };
 
-const ALL: [Format; 24] = [
+const ALL: [Format; 25] = [
     Lirs,
     Arc,
     Vscsi,
@@ -108,6 +111,7 @@ const ALL: [Format; 24] = [
     Tencent,
     Fiu,
     Blkparse,
+    Blktrace,
     Perf,
     Biosnoop,
     Bpftrace,
@@ -143,6 +147,7 @@ impl Format {
             Tencent => "tencent",
             Fiu => "fiu",
             Blkparse => "blkparse",
+            Blktrace => "blktrace",
             Perf => "perf",
             Biosnoop => "biosnoop",
             Bpftrace => "bpftrace",
@@ -175,6 +180,7 @@ impl Format {
                 "text: nanoseconds, process id and name, sector, sectors, W or R, device, digest of the contents (FIU, IODedup)"
             }
             Blkparse => "text that blkparse prints by default",
+            Blktrace => "binary events by blktrace, DEVICE.blktrace.0 with those of the other processors",
             Perf => "text: block events by perf script, trace-cmd or ftrace",
             Biosnoop => "text that biosnoop prints (bcc, libbpf-tools)",
             Bpftrace => {
@@ -199,7 +205,7 @@ impl Format {
     /// Where its traces are recorded, if that is part of the format.
     fn taken(self) -> Option<Taken> {
         match self {
-            Blkparse | Perf | Biosnoop | Bpftrace => Some(Taken::Below),
+            Blkparse | Blktrace | Perf | Biosnoop | Bpftrace => Some(Taken::Below),
             Strace => Some(Taken::Above),
             _ => None,
         }
@@ -221,6 +227,7 @@ impl Format {
             Tencent => &["tencent"],
             Fiu => &["fiu", "iodedup"],
             Blkparse => &["blkparse", "blktrace"],
+            Blktrace => &["blktrace"],
             Perf => &["perf"],
             Biosnoop => &["biosnoop"],
             Bpftrace => &["bpftrace"],
@@ -276,6 +283,7 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
         Alibaba => Box::new(Text::new(input, alibaba::Parser, bounds)),
         Tencent => Box::new(Text::new(input, tencent::Parser, bounds)),
         Blkparse => blkparse::reader(input, options.action, bounds)?,
+        Blktrace => blktrace::reader(input, options.action, bounds)?,
         Perf => perf::reader(input, options.action, bounds)?,
         Biosnoop => Box::new(Text::new(input, biosnoop::Parser::default(), bounds)),
         Bpftrace => Box::new(Text::new(input, bpftrace::Parser::default(), bounds)),

@@ -304,6 +304,94 @@ fn files_16_biosnoop_without_a_disk() {
 }
 
 #[test]
+fn files_18_blktrace() {
+    for big_endian in [false, true] {
+        let content = [
+            event(
+                big_endian,
+                Event { act: 1, category: 2 | 16, time_ns: 829, sector: 223_490, bytes: 4096, ..Event::default() },
+            ),
+            event(big_endian, Event { act: 3, category: 2, pdu: b"note of blktrace", ..Event::default() }),
+            event(big_endian, Event { act: 0, category: 1 << 10, pdu: b"cat\0", ..Event::default() }),
+            event(
+                big_endian,
+                Event { act: 1 | 1 << 8, category: 1, time_ns: 900, sector: 16, bytes: 512, pid: 5, pdu: &[0; 8] },
+            ),
+            event(
+                big_endian,
+                Event { act: 1, category: 2 | 1 << 13, time_ns: 910, sector: 1024, bytes: 1 << 20, ..Event::default() },
+            ),
+            event(big_endian, Event { act: 1, category: 2 | 4, time_ns: 920, ..Event::default() }),
+            event(
+                big_endian,
+                Event { act: 7, category: 2 | 64, time_ns: 930, sector: 223_490, bytes: 8192, ..Event::default() },
+            ),
+            event(
+                big_endian,
+                Event { act: 8, category: 2 | 128, time_ns: 999, sector: 223_490, bytes: 8192, ..Event::default() },
+            ),
+        ]
+        .concat();
+        let (found, requests, _) = read_named("sda.blktrace.0", &content, &ReadOptions::default()).unwrap();
+        assert_eq!(found.name(), "blktrace");
+        let first = Request {
+            time_ns: 829,
+            offset: 223_490 * 512,
+            length: 4096,
+            volume: 8 << 20 | 16,
+            tenant: 697,
+            op: Op::Write,
+            ..Request::default()
+        };
+        assert_eq!(requests[0], first);
+        assert_eq!(requests[1], Request { time_ns: 900, offset: 8192, length: 512, tenant: 5, op: Op::Read, ..first });
+        let ops: Vec<_> = requests.iter().map(|request| request.op).collect();
+        assert_eq!(ops, [Op::Write, Op::Read, Op::Trim, Op::Flush]);
+        for (action, time_ns) in [("issue", 930), ("complete", 999)] {
+            let options = ReadOptions { action: Some(action.parse().unwrap()), ..ReadOptions::default() };
+            let (_, requests, _) = read_named("x", &content, &options).unwrap();
+            assert_eq!((requests.len(), requests[0].time_ns, requests[0].length), (1, time_ns, 8192));
+        }
+        // The end of a recording that was stopped within an event.
+        let (_, cut, notes) = read_named("x", &content[..content.len() - 5], &ReadOptions::default()).unwrap();
+        assert_eq!((cut.len(), notes.len()), (4, 2), "{notes:?}");
+    }
+    let later = read(&[0x09, 0x74, 0x61, 0x65].repeat(30)).unwrap_err().to_string();
+    assert!(later.contains("version 9"), "{later}");
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    act: u32,
+    category: u32,
+    time_ns: u64,
+    sector: u64,
+    bytes: u32,
+    pid: u32,
+    pdu: &'static [u8],
+}
+
+impl Default for Event {
+    fn default() -> Event {
+        Event { act: 1, category: 1, time_ns: 0, sector: 0, bytes: 0, pid: 697, pdu: b"" }
+    }
+}
+
+/// An event in the layout of the kernel's `struct blk_io_trace`, version 7.
+fn event(big_endian: bool, event: Event) -> Vec<u8> {
+    let four = |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+    let eight = |value: u64| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+    let two = |value: u16| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+    let Event { act, category, time_ns, sector, bytes, pid, pdu } = event;
+    let mut record = [four(0x6561_7407), four(0)].concat();
+    record.extend([eight(time_ns), eight(sector)].concat());
+    record.extend([four(bytes), four(category << 16 | act), four(pid), four(8 << 20 | 16), four(0)].concat());
+    record.extend([two(0), two(pdu.len() as u16)].concat());
+    record.extend(pdu);
+    record
+}
+
+#[test]
 fn files_11_lost_events_are_reported() {
     let printf =
         |time: u32| format!("{{\"type\": \"printf\", \"data\": \"nsecs={time} rwbs=R sector=1024 nr_sector=8\\n\"}}\n");
@@ -398,6 +486,75 @@ fn files_16_bad_records_are_counted_and_named() {
     assert!(notes[1].contains("without 5 bytes"), "{notes:?}");
     let error = read_named("x.parquet", b"PAR1", &skipping(Some(Format::Parquet))).unwrap_err();
     assert!(error.to_string().contains("skip-bad"), "{error}");
+}
+
+#[test]
+fn files_18_blktrace_of_several_processors() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |processor: usize, events: &[(u64, u64)]| {
+        let content: Vec<u8> = events
+            .iter()
+            .flat_map(|(time_ns, sector)| {
+                event(
+                    false,
+                    Event { category: 1 | 16, time_ns: *time_ns, sector: *sector, bytes: 512, ..Event::default() },
+                )
+            })
+            .collect();
+        std::fs::write(folder.path().join(format!("sda.blktrace.{processor}")), content).unwrap();
+    };
+    write(0, &[(10, 0), (40, 3)]);
+    write(1, &[]);
+    write(2, &[(20, 1), (30, 2), (50, 4)]);
+    write(10, &[(60, 5)]);
+    std::fs::write(folder.path().join("sdb.blktrace.1"), b"other").unwrap();
+    let all = |name: &str| {
+        let mut opened = nigh_trace::open(&folder.path().join(name), &ReadOptions::default()).unwrap();
+        let (mut all, mut batch) = (Vec::new(), Vec::new());
+        while opened.requests.next_batch(&mut batch).is_ok() && !batch.is_empty() {
+            all.extend(batch.iter().map(|request| request.offset / 512));
+        }
+        (all, opened.requests.notes().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    };
+    let (sectors, notes) = all("sda.blktrace.0");
+    assert_eq!(sectors, [0, 1, 2, 3, 4, 5]);
+    assert!(notes.contains("3 files"), "{notes}");
+    let (sectors, notes) = all("sda.blktrace.2");
+    assert_eq!(sectors, [1, 2, 4]);
+    assert!(notes.contains(".blktrace.0"), "{notes}");
+}
+
+#[test]
+fn files_18_blktrace_8_and_damaged_events() {
+    // The later version has a wider action and more bytes.
+    let later = |categories: u64, sector: u64| {
+        let mut record =
+            [&0x6561_7408_u32.to_le_bytes()[..], &[0; 4], &7_u64.to_le_bytes(), &sector.to_le_bytes()].concat();
+        record
+            .extend([&512_u32.to_le_bytes()[..], &9_u32.to_le_bytes(), &(categories << 16 | 1).to_le_bytes()].concat());
+        record.extend(
+            [&(8_u32 << 20).to_le_bytes()[..], &[0; 4], &[0; 2], &3_u16.to_le_bytes(), &[0; 12], &[1; 3]].concat(),
+        );
+        record
+    };
+    // A write, the reset of a zone, which accesses no data, and an append to a zone.
+    let content = [later(2 | 16, 8), later(2 | 16 | 1 << 17, 16), later(2 | 16 | 1 << 16, 24)].concat();
+    let (format, requests, _) = read(&content).unwrap();
+    assert_eq!((format, places(&requests)), (Format::Blktrace, vec![(4096, 512), (12288, 512)]));
+    let queued = |sector| event(false, Event { category: 1, sector, bytes: 512, ..Event::default() });
+    let damaged = [queued(1), b"garbage".to_vec(), queued(2)].concat();
+    let error = read(&damaged).unwrap_err().to_string();
+    assert!(error.contains("byte 48") && error.contains("--skip-bad"), "{error}");
+    let (_, requests, notes) = read_named("x", &damaged, &skipping(None)).unwrap();
+    assert_eq!((requests.len(), notes.len()), (2, 1), "{notes:?}");
+    // Numbers that are missing in a sequence are lost events.
+    let numbered = |sequence: u8| {
+        let mut event = queued(u64::from(sequence));
+        event[4] = sequence;
+        event
+    };
+    let (requests, notes) = noted(Format::Blktrace, &[numbered(1), numbered(2), numbered(6)].concat());
+    assert!(requests.len() == 3 && notes.contains("lost 3 events"), "{notes}");
 }
 
 /// A Parquet file of three rows with names that are not nigh's, compressed by `codec`.
