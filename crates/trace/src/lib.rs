@@ -3,6 +3,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+mod clock;
 pub mod columns;
 mod detect;
 pub mod error;
@@ -37,6 +38,7 @@ pub use request::{Field, Op, Request, Requests};
 pub use stream::Stream;
 pub use taken::Taken;
 
+use clock::Clock;
 use input::Input;
 
 /// The block size of traces whose format has none, in bytes.
@@ -115,7 +117,12 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
         },
     };
     options.check(format)?;
-    format::open(format, input, options)
+    let opened = format::open(format, input, options)?;
+    let tolerance_ns = match opened.taken {
+        Some(Taken::Above | Taken::Server) => clock::JITTER_NS,
+        Some(Taken::Below) | None => 0,
+    };
+    Ok(Opened { requests: Box::new(Clock::new(opened.requests, tolerance_ns)), ..opened })
 }
 
 impl ReadOptions {

@@ -58,6 +58,13 @@ pub enum Note {
         /// Their number, if the trace has it.
         count: Option<u64>,
     },
+    /// Times are earlier than those before them.
+    TimesBack {
+        /// How many are.
+        count: u64,
+        /// The longest step back, in nanoseconds.
+        longest_ns: u64,
+    },
     /// The file has the events of one of several processors.
     OneProcessor,
     /// The files of several processors are read as one trace.
@@ -107,6 +114,20 @@ impl fmt::Display for Note {
             }
             Note::Lost { count: None } => {
                 write!(f, "the recorder lost events: requests are missing, and results are less certain")
+            }
+            Note::TimesBack { count, longest_ns } => {
+                let (unit, unit_ns) = match longest_ns {
+                    ..1_000 => ("ns", 1),
+                    ..1_000_000 => ("µs", 1_000),
+                    ..1_000_000_000 => ("ms", 1_000_000),
+                    _ => ("s", 1_000_000_000),
+                };
+                let longest = longest_ns / unit_ns;
+                write!(
+                    f,
+                    "times go back {count} times, by up to {longest} {unit} (a counter that wraps, or files that were \
+                     joined?): the order of the file counts"
+                )
             }
             Note::OneProcessor => {
                 write!(

@@ -14,6 +14,7 @@ use crate::text::{Lines, SECTOR_BYTES, number, time_ns};
 use crate::{Note, Op, Request};
 
 const SECOND_NS: u64 = 1_000_000_000;
+const MILLISECOND_NS: u64 = 1_000_000;
 /// The most words of a name: the fields after a longer one are not found.
 const FIELDS_MOST: usize = 16;
 /// Time and the first word of the name.
@@ -56,7 +57,10 @@ impl Lines for Parser {
         let Some((tenant, disk, kind, sector, bytes)) = found.next_back().or_else(without_disk) else {
             return Err(Bad::field(line, "process id, disk, kind of request, sector and bytes"));
         };
-        let request = Request { time_ns, volume: self.disks.number(disk)?, tenant, ..Request::default() };
+        // The last field, behind the bytes.
+        let latency = fields.last().filter(|field| field.contains(&b'.'));
+        let latency_ns = latency.and_then(|field| crate::text::time_ns(field, MILLISECOND_NS)).unwrap_or(0);
+        let request = Request { time_ns, volume: self.disks.number(disk)?, tenant, latency_ns, ..Request::default() };
         match sector {
             Some(sector) => kind.request(line, request, (sector, SECTOR_BYTES), (bytes, 1)),
             None => Ok(kind.flushes.then_some(Request { op: Op::Flush, ..request })),

@@ -1,5 +1,6 @@
 //! CSV of the MSR Cambridge traces: timestamp (Windows filetime, 100 ns), host name, disk number, `Read` or `Write`,
-//! offset and size in bytes, and response time (100 ns; may be missing from all lines). A header line is skipped.
+//! offset and size in bytes, and response time (100 ns; may be missing from all lines), the latency. A header line is skipped.
+//! Times are counted from the first request (`clock.rs`), because dates since 1601 do not fit in 63 bits of nanoseconds.
 //! Each disk of each host is a volume, numbered in order of first appearance.
 
 use std::collections::HashMap;
@@ -7,8 +8,8 @@ use std::collections::HashMap;
 use crate::Request;
 use crate::error::Bad;
 use crate::text::{Fields, Lines, extent_of, op};
+use crate::units::FILETIME_NS;
 
-const FILETIME_NS: u64 = 100;
 const RESPONSE: &str = "a response time";
 
 #[derive(Default)]
@@ -51,6 +52,7 @@ impl Lines for Parser {
         let first = fields.whole("an offset in bytes")?;
         let count = fields.whole("a size in bytes")?;
         let response = fields.next();
+        let response_ns = |field| crate::text::time_ns(field, FILETIME_NS).ok_or_else(|| Bad::field(field, RESPONSE));
         match (response, *self.has_response.get_or_insert(response.is_some())) {
             (None, true) => return Err(Bad::end_of_line(RESPONSE)),
             (Some(b""), true) => return Err(Bad::field(b"", RESPONSE)),
@@ -58,7 +60,8 @@ impl Lines for Parser {
             _ => fields.end("at most seven fields")?,
         }
         let (offset, length) = extent_of(line, first, count, 1)?;
+        let latency_ns = response.map_or(Ok(0), response_ns)?;
         let volume = self.volume(host, disk)?;
-        Ok(Some(Request { time_ns, offset, length, volume, op, ..Request::default() }))
+        Ok(Some(Request { time_ns, offset, length, volume, op, latency_ns, ..Request::default() }))
     }
 }

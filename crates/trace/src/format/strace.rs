@@ -204,7 +204,7 @@ impl Parser {
         }
         let Some(call) = Call::parse(call)? else { return Ok(None) };
         let request = self.descriptors.apply(process, &call)?;
-        Ok(request.map(|request| Request { time_ns: time, tenant: process, ..request }))
+        Ok(request.map(|request| Request { time_ns: time, tenant: process, latency_ns: call.elapsed_ns, ..request }))
     }
 
     /// The process and the time at the beginning of a line, and the text after them.

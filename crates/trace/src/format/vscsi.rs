@@ -1,6 +1,6 @@
 //! VMware's binary traces of SCSI commands (CloudPhysics): little-endian records of 32 bytes in version 1 and of 40 in
-//! version 2, without header. Sectors have 512 bytes, times are in microseconds. Commands that neither move data of the
-//! disk nor discard or flush it are skipped.
+//! version 2, without header. Sectors have 512 bytes, times and (in version 2) latencies are in microseconds. Commands that
+//! neither move data of the disk nor discard or flush it are skipped.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -57,7 +57,9 @@ impl Records for Decoder2 {
     type Record = Record2;
 
     fn decode(&self, record: &Record2) -> Result<Option<Request>, Bad> {
-        request(2, record.version, record.command, record.sector, record.bytes, record.time_us)
+        let request = request(2, record.version, record.command, record.sector, record.bytes, record.time_us)?;
+        let latency_ns = record.response_us.get().checked_mul(MICROSECOND_NS).unwrap_or(0);
+        Ok(request.map(|request| Request { latency_ns, ..request }))
     }
 }
 

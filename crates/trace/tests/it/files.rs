@@ -392,6 +392,17 @@ fn event(big_endian: bool, event: Event) -> Vec<u8> {
 }
 
 #[test]
+fn files_18_times_fit_63_bits() {
+    let (requests, _) =
+        noted(Format::Msr, b"128166372003061629,usr,0,Read,4096,512,10\n128166372016382155,usr,0,Write,8192,512,20\n");
+    assert_eq!([requests[0].time_ns, requests[1].time_ns], [0, 1_332_052_600]);
+    let columns = "time=0,offset=1,length=2,time-unit=100ns";
+    let content = b"128166372003061629,4096,512\n128166372016382155,8192,512\n";
+    let (_, requests, _) = read_named("x", content, &described(columns)).unwrap();
+    assert_eq!([requests[0].time_ns, requests[1].time_ns], [0, 1_332_052_600]);
+}
+
+#[test]
 fn files_11_lost_events_are_reported() {
     let printf =
         |time: u32| format!("{{\"type\": \"printf\", \"data\": \"nsecs={time} rwbs=R sector=1024 nr_sector=8\\n\"}}\n");
@@ -435,6 +446,44 @@ fn files_11_lost_events_are_reported() {
         Events (8,0): 43 entries\nSkips: 2 forward (5 -  11.6%)\n";
     let (requests, notes) = noted(Format::Blkparse, blkparse);
     assert!(requests.len() == 2 && notes.contains("lost 5 events"), "{notes}");
+}
+
+#[test]
+fn files_11_latencies_are_read() {
+    let (requests, _) = noted(Format::Msr, b"1,usr,0,Read,0,512,41286\n2,usr,0,Write,512,512,7\n");
+    assert_eq!([requests[0].latency_ns, requests[1].latency_ns], [4_128_600, 700]);
+    for content in [
+        "0.1 a 7 vda W 80 4096 0.50\n0.2 a 7 vda W 80 4096 1.25\n",
+        "0.1 a 7 vda W 80 4096 0.02 0.50\n0.2 a 7 vda W 80 4096 0.02 1.25\n",
+    ] {
+        let (requests, _) = noted(Format::Biosnoop, content.as_bytes());
+        assert_eq!([requests[0].latency_ns, requests[1].latency_ns], [500_000, 1_250_000], "{content}");
+    }
+    let strace = "1795863225.1 openat(AT_FDCWD, \"a\", O_RDONLY) = 3</data/a> <0.000011>\n\
+                  1795863225.2 read(3</data/a>, \"..\", 4096) = 4096 <0.001500>\n";
+    assert_eq!(noted(Format::Strace, strace.as_bytes()).0[0].latency_ns, 1_500_000);
+    let record = |sector: u64, response_us: u64| {
+        let head = [&0x28_u16.to_le_bytes()[..], &[0, 2, 9, 0, 0, 0], &512_u32.to_le_bytes(), &[1, 0, 0, 0]].concat();
+        [head, sector.to_le_bytes().to_vec(), 7_u64.to_le_bytes().to_vec(), response_us.to_le_bytes().to_vec()].concat()
+    };
+    let (requests, _) = noted(Format::Vscsi, &[record(8, 3), record(16, 0)].concat());
+    assert_eq!([requests[0].latency_ns, requests[1].latency_ns], [3000, 0]);
+    // A latency in another unit is not one in nanoseconds.
+    let content = b"offset,length,resp_us\n0,512,7\n512,512,8\n";
+    let options = described("offset=offset,length=length,latency=resp_us");
+    let (_, requests, _) = read_named("x", content, &options).unwrap();
+    assert_eq!(requests[1].latency_ns, 8000);
+}
+
+#[test]
+fn files_11_times_that_go_back_are_reported() {
+    let content =
+        b"time_ns,offset,length\n5000,0,512\n9000,512,512\n7000,0,512\n8000,0,512\n1000,0,512\n2000,512,512\n";
+    let (requests, notes) = noted(Format::Csv, content);
+    // They are not changed.
+    assert_eq!(requests[2].time_ns, 7000);
+    assert!(notes.contains("times go back 2 times") && notes.contains("7 µs"), "{notes}");
+    assert_eq!(noted(Format::Csv, b"time_ns,offset,length\n5,0,512\n5,512,512\n7,0,512\n").1, "");
 }
 
 fn skipping(format: Option<Format>) -> ReadOptions {

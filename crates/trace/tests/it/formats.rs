@@ -135,10 +135,11 @@ fn msr() {
     let volumes: Vec<_> = requests.iter().map(|request| request.volume).collect();
     assert_eq!(volumes, [0, 1, 2, 0]);
     let first = Request {
-        time_ns: 128_166_372_003_061_629 * 100,
+        time_ns: 0,
         offset: 7_014_609_920,
         length: 24576,
         op: Op::Read,
+        latency_ns: 4_128_600,
         ..Request::default()
     };
     assert_eq!(requests[0], first);

@@ -135,7 +135,7 @@ fn biosnoop() {
         tenant: 1950,
         op: Op::Write,
         stream: 0,
-        latency_ns: 0,
+        latency_ns: 740_000,
         content: 0,
     };
     assert_eq!(requests[0], first);
@@ -155,7 +155,9 @@ fn biosnoop() {
 
 #[test]
 fn bpftrace() {
-    let requests = recognized(Format::Bpftrace, &sample("bpftrace-names"));
+    // The sample has parts of two listings, of which the later one began earlier.
+    let (requests, notes) = noted(Format::Bpftrace, &sample("bpftrace-names"));
+    assert!(matches!(notes[..], [Note::TimesBack { count: 1, .. }]), "{notes:?}");
     let ops: Vec<_> = requests.iter().map(|request| request.op).collect();
     assert_eq!(ops, [Op::Read, Op::Read, Op::Read, Op::Read, Op::Trim, Op::Write, Op::Flush, Op::Flush]);
     let first = Request {

@@ -1,7 +1,7 @@
 //! The parts of a system call in strace's form: `name(argument, …) = result`.
 
 use crate::error::Bad;
-use crate::text::number;
+use crate::text::{number, time_ns};
 
 /// The number of arguments that are parsed.
 const ARGUMENTS: usize = 6;
@@ -14,6 +14,8 @@ pub(super) struct Call<'a> {
     pub(super) result: u64,
     /// The annotation by `-y` of a returned descriptor.
     pub(super) result_path: Option<&'a [u8]>,
+    /// The time in the call, with `-T`; otherwise 0.
+    pub(super) elapsed_ns: u64,
 }
 
 /// A descriptor that is an argument.
@@ -40,13 +42,14 @@ impl<'a> Call<'a> {
             Some((before.trim_ascii_end().strip_suffix(b")")?, after.get(3..)?.trim_ascii()))
         });
         let (inside, result) = ended.ok_or_else(wrong)?;
+        let (result, elapsed_ns) = elapsed(result).unwrap_or((result, 0));
         let digits = result.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(result.len());
         let (digits, after) = result.split_at_checked(digits).ok_or_else(wrong)?;
         // Errors are negative, and `?` stands for no result. Addresses are hexadecimal and are not needed.
         let Some(value) = number(digits) else { return Ok(None) };
         let result_path = after.strip_prefix(b"<").and_then(|path| path.get(..memchr::memrchr(b'>', path)?));
         let arguments = arguments(inside.get(1..).unwrap_or_default());
-        Ok(Some(Call { name, arguments, result: value, result_path }))
+        Ok(Some(Call { name, arguments, result: value, result_path, elapsed_ns }))
     }
 
     /// The argument at `index`, or nothing.
@@ -79,6 +82,14 @@ impl<'a> Call<'a> {
     pub(super) fn has_flag(&self, index: usize, flag: &[u8]) -> bool {
         self.argument(index).split(|byte| *byte == b'|').any(|one| one == flag)
     }
+}
+
+/// A result before the seconds behind it, `4096 <0.000012>`, and these in nanoseconds.
+fn elapsed(result: &[u8]) -> Option<(&[u8], u64)> {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let at = memchr::memmem::rfind(result, b" <")?;
+    let seconds = result.get(at + 2..)?.strip_suffix(b">")?;
+    Some((result.get(..at)?, time_ns(seconds, SECOND_NS)?))
 }
 
 /// Whether the beginning of a call is that of one that creates a process or thread.
