@@ -25,8 +25,8 @@ pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) ->
     let session = Session::new().context("a folder to share with the program")?;
     let ended = recorded(&program, arguments, &session, &args.file, &options, |_| {})?;
     session.end().context("the folder shared with the program")?;
-    if let (_, Ok(Some(_))) = &ended {
-        output::tell_part(next(&args.file));
+    if let (_, Ok(Some(summary))) = &ended {
+        output::tell_part(next(&args.file, summary));
     }
     match ended {
         (ended, Ok(_)) if ended.code() == 0 => Ok(()),
@@ -162,7 +162,7 @@ fn finish(
         running => format!("; {} still run, and are no longer recorded", counted(running as u64, "program")),
     };
     output::tell(format_args!("nigh: {}{running}", said(&summary, seconds)));
-    if !faults && summary.bytes_mapped > summary.bytes_read {
+    if !faults && is_mostly_mapped(&summary) {
         let mapped = human_bytes(summary.bytes_mapped);
         output::tell(format_args!(
             "nigh: note: {mapped} of files were mapped: --faults also records page faults in mappings"
@@ -171,8 +171,17 @@ fn finish(
     Ok(Some(summary))
 }
 
-/// The next commands to type.
-pub(super) fn next(file: &Path) -> String {
+/// Whether most of the recorded programs' accesses may be missing, because they were through mappings.
+fn is_mostly_mapped(summary: &Summary) -> bool {
+    summary.faults == 0 && summary.bytes_mapped > summary.bytes_read
+}
+
+/// The next commands to type. A recording without most accesses is not what to plan with.
+pub(super) fn next(file: &Path, summary: &Summary) -> String {
+    if is_mostly_mapped(summary) {
+        let file = file.with_extension("faults.parquet");
+        return format!("next:\n  nigh record --faults -o {} -- PROGRAM ...\n", file.display());
+    }
     let file = file.display();
     format!("next:\n  nigh trace info {file}\n  nigh patterns {file}\n  nigh plan {file}\n")
 }

@@ -66,7 +66,7 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         }
         Ok(()) => completed(recorder, &args.file).map(|()| {
             output::tell(format_args!("nigh: {}", said(&summary, begin.elapsed().as_secs_f64())));
-            output::tell_part(next(&args.file));
+            output::tell_part(next(&args.file, &summary));
         }),
         Err(error) => Err(salvaged(recorder, &args.file, error)),
     };

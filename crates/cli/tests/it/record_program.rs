@@ -344,6 +344,21 @@ fn full_memory_does_not_stop_the_program() {
     assert!(!errors.contains("no calls lost"), "{errors}");
 }
 
+/// A recording that has hardly any of the accesses is not planned with.
+#[test]
+fn files_11_after_mappings_the_next_step_records_faults() {
+    let test = "files_11_after_mappings_the_next_step_records_faults";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(test, folder.path(), "mapped", &[]) else { return };
+    std::fs::write(folder.path().join("data"), vec![7; 256 * 4096]).unwrap();
+    let output = record(folder.path(), "a.parquet", &[program.to_str().unwrap(), "data"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("next:\n  nigh record --faults -o a.faults.parquet") && !said.contains("nigh plan"),
+        "{said}"
+    );
+}
+
 /// Pages of a mapping that a program touches are reads of their file, which has the same number when it is read.
 #[test]
 fn faults_in_mappings_are_recorded() {
