@@ -7,10 +7,13 @@ use std::path::Path;
 
 use nigh_trace::{Error, Opened, ReadOptions, Requests, from_reader, open};
 
-/// Reads `content` to its end or its first error: no panic, every request ends below 2^64 bytes, and a trace read to
-/// its end has at least one.
+/// Reads `content` to its end or its first error, and again without what does not match the format: no panic, every request
+/// ends below 2^64 bytes, and a trace read to its end has at least one.
 pub fn read(content: &[u8], options: &ReadOptions) {
-    check(from_reader(Cursor::new(content.to_owned()), Path::new("fuzz"), options));
+    for skip_bad in [false, true] {
+        let options = ReadOptions { skip_bad, ..options.clone() };
+        check(from_reader(Cursor::new(content.to_owned()), Path::new("fuzz"), &options));
+    }
 }
 
 /// The same for formats that are read from a file only.
@@ -41,6 +44,7 @@ fn drain(mut requests: Box<dyn Requests + Send>) -> Result<(), Error> {
         requests.next_batch(&mut batch)?;
         if batch.is_empty() {
             assert!(count > 0);
+            requests.notes().iter().for_each(|note| assert!(!note.to_string().is_empty()));
             return Ok(());
         }
         count += batch.len();

@@ -1,0 +1,3 @@
+#![no_main]
+
+nigh_fuzz::reader!(Blktrace);
