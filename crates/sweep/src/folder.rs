@@ -12,8 +12,8 @@ use crate::{Error, Key, decode};
 
 /// The end of the names of results.
 const SUFFIX: &str = ".parquet";
-/// The end of the names of files that are being written. They begin with a point.
-const UNFINISHED: &str = ".unfinished";
+/// The beginning and the end of the names of files that are being written.
+const UNFINISHED: [&str; 2] = [".nigh-", ".unfinished"];
 /// A file that is still unfinished after this time was left by a sweep that was killed: to write one takes milliseconds.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
@@ -92,11 +92,13 @@ impl Folder {
     }
 
     fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
-        tempfile::Builder::new().prefix(".").suffix(UNFINISHED).tempfile_in(&self.0)
+        let [begin, end] = UNFINISHED;
+        tempfile::Builder::new().prefix(begin).suffix(end).tempfile_in(&self.0)
     }
 
     fn tidy(&self) -> io::Result<()> {
-        let unfinished = |name: &String| name.starts_with('.') && name.ends_with(UNFINISHED);
+        let [begin, end] = UNFINISHED;
+        let unfinished = |name: &String| name.starts_with(begin) && name.ends_with(end);
         for name in self.names()?.into_iter().filter(unfinished) {
             let path = self.0.join(name);
             // Another sweep may finish or remove it meanwhile.
@@ -127,17 +129,20 @@ mod tests {
         let key = Key::parse("0123456789abcdef0123456789abcdef").unwrap();
         folder.put(&key, b"half").unwrap();
         assert!(matches!(folder.find(&key), Ok(Found::Damaged)));
-        let (old, new) = (path.join(".abc.unfinished"), path.join(".def.unfinished"));
-        for path in [&old, &new] {
+        let [old, new, other] =
+            [".nigh-abc", ".nigh-def", ".mine"].map(|name| path.join(name.to_owned() + ".unfinished"));
+        for path in [&old, &new, &other] {
             fs::write(path, "half").unwrap();
         }
         let long_ago = SystemTime::now() - 2 * ABANDONED;
-        File::options().write(true).open(&old).unwrap().set_modified(long_ago).unwrap();
+        for path in [&old, &other] {
+            File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+        }
         fs::write(path.join("notes.txt"), "mine").unwrap();
         let folder = Folder::create(&path).unwrap();
         assert_eq!(folder.keys().unwrap(), [key]);
         let names = folder.names().unwrap();
-        assert_eq!((old.exists(), new.exists(), names.len()), (false, true, 3));
+        assert_eq!((old.exists(), new.exists(), other.exists(), names.len()), (false, true, true, 4));
     }
 
     #[test]
