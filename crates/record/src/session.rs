@@ -30,10 +30,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates the folder, in memory if possible, for this user only. Folders of recorders that were killed are removed.
+    /// Creates the folder, in memory if possible, for this user only. Folders of recorders that were killed are removed, wherever they
+    /// are.
     pub fn new() -> io::Result<Session> {
         let memory = Path::new(MEMORY);
         sweep(memory);
+        sweep(&std::env::temp_dir());
         let mut builder = tempfile::Builder::new();
         let prefix = format!("{PREFIX}{}-", std::process::id());
         builder.prefix(&prefix).permissions(std::fs::Permissions::from_mode(0o700));
@@ -115,7 +117,8 @@ pub fn of_ended(folder: &Path, prefix: &str) -> impl Iterator<Item = PathBuf> {
     entries.filter_map(move |entry| {
         let name = entry.file_name();
         let (process, _) = name.to_str()?.strip_prefix(prefix)?.split_once('-')?;
-        (!is_running(process)).then(|| entry.path())
+        // A folder of another name is none of a recorder.
+        (is_number(process) && !is_running(process)).then(|| entry.path())
     })
 }
 
@@ -141,7 +144,13 @@ fn has_any_file(folder: &Path) -> bool {
 }
 
 fn is_running(process: &str) -> bool {
-    process.bytes().all(|byte| byte.is_ascii_digit()) && Path::new("/proc").join(process).exists()
+    // A zombie has ended, and may remain until the end of a parent that does not wait for it.
+    let state = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'));
+    is_number(process) && std::fs::read_to_string(Path::new("/proc").join(process).join("stat")).is_ok_and(state)
+}
+
+fn is_number(process: &str) -> bool {
+    !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The libraries to load: ours after those that are loaded anyway.
@@ -189,8 +198,9 @@ mod tests {
             [folder(&format!("{PREFIX}{gone}-a"), &format!("{own}-1")), folder(&format!("{PREFIX}{own}-b"), "1-1")];
         let removed = folder(&format!("{PREFIX}{gone}-c"), &format!("{gone}-1"));
         let other = folder("other", &format!("{gone}-1"));
+        let named = folder(&format!("{PREFIX}of-mine"), &format!("{gone}-1"));
         sweep(memory.path());
-        assert!(kept.iter().all(|folder| folder.exists()) && other.exists());
+        assert!(kept.iter().all(|folder| folder.exists()) && other.exists() && named.exists());
         assert!(!removed.exists());
     }
 
