@@ -33,6 +33,8 @@ const STACK_BYTES: usize = 16 << 10;
 
 /// How often a tracer looks for the next stop before it sleeps.
 const LOOKS: u32 = 300;
+/// The most stops before calls are written, and the caller has its turn: programs may stop all the time for calls that are not recorded.
+const STOPS_MOST: u32 = 8192;
 const SLEEP_LEAST: Duration = Duration::from_micros(50);
 const SLEEP_MOST: Duration = Duration::from_millis(2);
 
@@ -210,16 +212,14 @@ impl Tracer {
 
     /// Records until the programs stop for nothing any more for a moment. Returns whether any is left.
     pub fn trace(&mut self, writer: &mut Writer) -> io::Result<bool> {
-        let mut looks = 0;
-        while looks < LOOKS {
+        let (mut looks, mut stops) = (0, 0);
+        while looks < LOOKS && stops < STOPS_MOST {
             match ptrace::wait(false) {
                 Ok(None) => looks += 1,
                 Ok(Some((thread, stop))) => {
                     self.stopped(thread, stop, writer)?;
                     (looks, self.sleep) = (0, SLEEP_LEAST);
-                    if self.calls.len() >= 4096 {
-                        break;
-                    }
+                    stops += 1;
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                     self.threads.clear();
