@@ -6,8 +6,11 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::thread::Thread;
+
+use rustix::fs::OFlags;
 
 use crate::error::StartError;
 use crate::settings::{BLOCK, WarmSettings};
@@ -93,16 +96,26 @@ pub(crate) struct Warm {
     pub(crate) thread: OnceLock<Thread>,
 }
 
+/// The list while it is written.
+fn part(file: &Path) -> PathBuf {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    part.into()
+}
+
 impl Warm {
     /// Reads the list of the last run, if there is one, of the disks with these names.
     pub(crate) fn open(settings: &WarmSettings, names: &BTreeSet<&str>) -> Result<Warm, StartError> {
         let path = &settings.file;
         let failed = |source| StartError::Warm { path: path.clone(), source };
+        let is_other = |bytes: &[u8]| !bytes.is_empty() && !bytes.starts_with(FIRST_LINE.as_bytes());
+        let part = part(path);
+        if std::fs::read(&part).is_ok_and(|bytes| is_other(&bytes)) {
+            return Err(StartError::NoWarm(part));
+        }
         let mut list = match std::fs::read(path) {
+            Ok(bytes) if is_other(&bytes) => return Err(StartError::NoWarm(path.clone())),
             Ok(bytes) if bytes.is_empty() => List::new(),
-            Ok(bytes) if !bytes.starts_with(FIRST_LINE.as_bytes()) => {
-                return Err(StartError::NoWarm(path.clone()));
-            }
             Ok(bytes) => std::str::from_utf8(&bytes).ok().and_then(decode).unwrap_or_else(|| {
                 tracing::warn!(list = %path.display(), "the list of blocks is damaged: memory starts empty");
                 List::new()
@@ -122,10 +135,11 @@ impl Warm {
     /// Replaces the file.
     pub(crate) fn write(&self, list: &Numbers) -> io::Result<()> {
         let _writing = lock(&self.writing);
-        let mut part = self.settings.file.clone().into_os_string();
-        part.push(".part");
-        // Which blocks are read is nobody else's business.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        let part = part(&self.settings.file);
+        // Which blocks are read is nobody else's business. Others may have put a link there since the start.
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let file = options.open(&part)?;
         let mut file = BufWriter::new(file);
         encode(list, &mut file)?;
         file.into_inner()?.sync_data()?;
