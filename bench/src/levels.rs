@@ -21,7 +21,7 @@ use fastrand::Rng;
 use nigh_nbd::client::Client;
 use nigh_service::{ControlClient, Statistics};
 use nigh_trace::Request;
-use nigh_trace::write::{WriteOptions, Writer};
+use nigh_trace::write::{Destination, WriteOptions, Writer};
 use serde_json::Value;
 
 use crate::measure::{self, load, nigh};
@@ -76,7 +76,10 @@ fn read<'a>(
 }
 
 fn write_trace(path: &Path, requests: &[Request]) -> anyhow::Result<()> {
-    let mut writer = Writer::create(path, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None })?;
+    let mut writer = Writer::create(
+        &Destination::new(path, true, &[])?,
+        &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None },
+    )?;
     writer.push(requests)?;
     writer.finish()?;
     Ok(())

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use fastrand::Rng;
 use nigh_nbd::client::Client;
-use nigh_trace::write::{WriteOptions, Writer};
+use nigh_trace::write::{Destination, WriteOptions, Writer};
 use nigh_trace::{Op, Request};
 use serde_json::Value;
 
@@ -143,7 +143,10 @@ fn compare(part: Part, rule: &str) -> anyhow::Result<()> {
     let programs = part.programs();
     let traces: Vec<PathBuf> = (0..programs.len()).map(|number| folder.path().join(format!("{number}.csv"))).collect();
     for (trace, requests) in traces.iter().zip(&programs) {
-        let mut writer = Writer::create(trace, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None })?;
+        let mut writer = Writer::create(
+            &Destination::new(trace, true, &[])?,
+            &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None },
+        )?;
         writer.push(requests)?;
         writer.finish()?;
     }

@@ -27,7 +27,7 @@ use anyhow::{Context, bail};
 use fastrand::Rng;
 use nigh_trace::generate::{Common, Generator};
 use nigh_trace::layout::{FileSize, Layout, Order, Placement, read_files, write_extents};
-use nigh_trace::write::{WriteOptions, Writer};
+use nigh_trace::write::{Destination, WriteOptions, Writer};
 use nigh_trace::{Op, ReadOptions, Request, Requests};
 
 use crate::measure;
@@ -369,7 +369,10 @@ fn write(name: &'static str, folder: &Path, disk: &Disk, programs: &[Program]) -
     for program in programs {
         let path = folder.join(format!("{}.csv", program.name));
         let placed = place(&layout, &program.requests)?;
-        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: BLOCK_BYTES, taken: None })?;
+        let mut writer = Writer::create(
+            &Destination::new(&path, true, &[])?,
+            &WriteOptions { format: None, block_bytes: BLOCK_BYTES, taken: None },
+        )?;
         writer.push(&placed)?;
         writer.finish()?;
         written.push(path);

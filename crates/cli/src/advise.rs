@@ -6,7 +6,6 @@ mod report;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use nigh_advise::profile::{Code, Profile, Reads, Run};
 use nigh_advise::{ENTRY_BYTES, Table};
+use nigh_output::Destination;
 use nigh_record::{Board, Program, Session, Told, build_id, of_ended};
-use tempfile::NamedTempFile;
 
 use crate::args::AdviseArgs;
 use crate::output;
@@ -47,9 +46,11 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let keep = keep.transpose()?;
     let program = find(name)?;
     let known = known.map(|profile| current(profile, &args.profile, &program)).transpose()?.flatten();
+    // A file that is there is a profile.
+    let to = Destination::new(&args.profile, true, &[])?;
     let (ended, is_done) = match known {
-        None => first(&args.profile, &program, arguments)?,
-        Some(profile) => again(args, keep, profile, &program, arguments)?,
+        None => first(&to, &program, arguments)?,
+        Some(profile) => again(args, &to, keep, profile, &program, arguments)?,
     };
     match ended.code() {
         0 if is_done => Ok(()),
@@ -71,13 +72,8 @@ fn read(path: &Path) -> anyhow::Result<Option<Profile>> {
 }
 
 /// Writes a profile; a reader sees the old one or the new one.
-pub(crate) fn write(path: &Path, profile: &Profile) -> anyhow::Result<()> {
-    let named = || path.display().to_string();
-    let mut file = NamedTempFile::new_in(folder(path)).with_context(named)?;
-    file.write_all(profile.to_toml().as_bytes()).with_context(named)?;
-    file.as_file().sync_all().with_context(named)?;
-    file.persist(path).map_err(|error| error.error).with_context(named)?;
-    Ok(())
+pub(crate) fn write(to: &Destination, profile: &Profile) -> anyhow::Result<()> {
+    output::write(to, |out| out.write_all(profile.to_toml().as_bytes()))
 }
 
 fn folder(path: &Path) -> &Path {
@@ -85,7 +81,7 @@ fn folder(path: &Path) -> &Path {
 }
 
 /// Where the calls of a run are recorded until the profile is written: beside it, because there may be many.
-fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, std::path::PathBuf)> {
+fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, Destination)> {
     for left in of_ended(folder(profile), RECORDING) {
         // It may be another user's.
         let _ = std::fs::remove_dir_all(left);
@@ -93,12 +89,13 @@ fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, std::path::Pa
     let prefix = format!("{RECORDING}{}-", std::process::id());
     let beside = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder(profile));
     let beside = beside.with_context(|| format!("a recording beside {}", profile.display()))?;
-    let file = beside.path().join("run.parquet");
+    let file = Destination::new(&beside.path().join("run.parquet"), false, &[])?;
     Ok((beside, file))
 }
 
 /// The first run: it is recorded, and the profile is made of it. Returns whether there is one.
-fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Result<(Ended, bool)> {
+fn first(to: &Destination, program: &Program, arguments: &[OsString]) -> anyhow::Result<(Ended, bool)> {
+    let path = to.path();
     let why = if path.exists() { "has no code of today's builds" } else { "is new" };
     output::tell(format_args!("nigh: {} {why}: this run is recorded, and gets no advice", path.display()));
     let (_folder, file) = recording(path)?;
@@ -109,8 +106,8 @@ fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Resu
     let made = || {
         // Later runs are compared with this one, by the bytes of its calls.
         ensure!(summary.lost <= summary.calls / 100, "too many calls were lost for a profile; run the program again");
-        let profile = learned::learn(&file, None)?;
-        write(path, &profile)?;
+        let profile = learned::learn(file.path(), None)?;
+        write(to, &profile)?;
         Ok(profile)
     };
     match made() {
@@ -147,6 +144,7 @@ fn current(mut profile: Profile, file: &Path, program: &Program) -> anyhow::Resu
 /// A run of a known program. Returns whether the profile could be written.
 fn again(
     args: &AdviseArgs,
+    to: &Destination,
     keep: Option<u64>,
     mut profile: Profile,
     program: &Program,
@@ -184,7 +182,7 @@ fn again(
             }
         };
         let (ended, written) = recorded(program, arguments, &session, &file, &Options::CALLS, each_round)?;
-        let fresh = matches!(written, Ok(Some(_))).then(|| learned::learn(&file, Some(&profile)));
+        let fresh = matches!(written, Ok(Some(_))).then(|| learned::learn(file.path(), Some(&profile)));
         (ended, fresh)
     } else {
         let mut command = session.command(program)?;
@@ -225,7 +223,7 @@ fn again(
         ));
     }
     let learned = fresh.transpose().map(|fresh| fresh.into_iter().for_each(|fresh| profile.add(fresh)));
-    let results = [cleared, learned, write(&args.profile, &profile)];
+    let results = [cleared, learned, write(to, &profile)];
     // The program has ended as it has: its exit code is what counts.
     results
         .iter()

@@ -9,10 +9,11 @@ mod programs;
 mod serving;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use nigh_output::Destination;
 use nigh_sim::Ops;
 
 use crate::completion;
@@ -102,14 +103,20 @@ pub(crate) enum Command {
         /// Write the pages of all commands into this folder instead
         #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
         all: Option<PathBuf>,
+        /// Replace pages that exist
+        #[arg(long, requires = "all")]
+        force: bool,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Write the page here
-    #[arg(long, value_name = "FILE", default_value = "nigh-demo.html")]
-    pub(crate) html: PathBuf,
+    /// Write the page here [default: nigh-demo.html, where it replaces an earlier page of 'nigh demo']
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Replace the page if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Requests that each policy serves, such as 30k
     #[arg(long, value_name = "COUNT", default_value = "30k")]
     pub(crate) requests: String,
@@ -476,6 +483,9 @@ pub(crate) struct FitArgs {
     /// Write the profile here (TOML) [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace the profile if it exists
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
     /// Approximate duration of the reads, 1 to 3600
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
@@ -705,6 +715,9 @@ pub(crate) struct PlanArgs {
     /// Write a page that opens with the verdict
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Replace the page if it exists
+    #[arg(long, requires = "html")]
+    pub(crate) force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
@@ -719,6 +732,17 @@ pub(crate) enum AllocateArg {
 }
 
 impl SimArgs {
+    /// Where the page is written.
+    pub(crate) fn page(&self) -> Result<Option<Destination>, nigh_output::Error> {
+        let profiles = self.timed.device.iter().flat_map(|devices| devices.split(','));
+        // A profile may be that of one volume: 0=mine.toml.
+        let profiles = profiles.map(|profile| Path::new(profile.rsplit('=').next().unwrap_or(profile)));
+        let files = [&self.contents.contents, &self.patterns, &self.timed.control].into_iter().flatten();
+        let files = files.chain(&self.trace).chain(&self.timed.extents).map(PathBuf::as_path);
+        let read: Vec<&Path> = files.chain(profiles).collect();
+        self.output.html.as_deref().map(|to| Destination::new(to, self.output.force, &read)).transpose()
+    }
+
     /// Whether one trace is replayed: a single one, or several joined.
     pub(crate) fn is_one_trace(&self) -> bool {
         self.trace.len() <= 1 || self.join
@@ -736,6 +760,9 @@ pub(crate) struct OutputArgs {
     /// Write a page with curves, the time-space map and the policies' internals; with --levels, with what levels do over time
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Replace the page if it exists
+    #[arg(long, requires = "html")]
+    pub(crate) force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -814,7 +841,7 @@ pub(crate) struct LayoutArgs {
     /// The format to write, if the file's name does not determine it
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to_format: Option<String>,
-    /// Replace the file if it exists
+    /// Replace files if they exist
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -4,11 +4,13 @@
 mod live;
 
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use nigh_output::Destination;
 use nigh_policy::Spec;
 use nigh_report::{Report, Verdict};
 use nigh_sim::replay::Watch;
@@ -35,11 +37,18 @@ const WORKLOAD: &str = "zipf:blocks=6k:alpha=1.0:weight=4:tenant=0:region=0\
 const BLOCK_BYTES: u32 = 4096;
 /// Memory of the cache.
 const MEMORY: u64 = 8 << 20;
+/// The page, unless another file is named.
+const PAGE: &str = "nigh-demo.html";
+const TITLE: &str = "nigh demo";
+/// How the title appears in the page's data.
+const TITLE_ON_PAGE: &str = "\"title\":\"nigh demo\"";
 /// What serves in turn; the first is what the others are compared with.
 const SERVED: &str = "lru,arc,lirs,clock-pro";
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    output::check(&args.html)?;
+    let path = args.html.as_deref().unwrap_or(Path::new(PAGE));
+    let is_own = args.html.is_none() && std::fs::read_to_string(path).is_ok_and(|page| page.contains(TITLE_ON_PAGE));
+    let to = Destination::new(path, args.force || is_own, &[])?;
     let requests = nigh_text::count(&args.requests).filter(|&requests| requests > 0);
     let requests = requests.with_context(|| format!("--requests {}: expected a count, such as 30k", args.requests))?;
     let requests = generate(requests)?;
@@ -71,9 +80,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         threads: asked::threads(args.threads),
     };
     let found = sim::execute(&plan, &references, source::summary(&source, &references))?;
-    let output = OutputArgs { json: false, csv: false, html: Some(args.html.clone()) };
-    sim::write(&output, &found, || Report {
-        title: "nigh demo".to_owned(),
+    let output = OutputArgs { json: false, csv: false, html: None, force: false };
+    sim::write(&output, Some(&to), &found, || Report {
+        title: TITLE.to_owned(),
         verdict: verdict(&specs, &served),
         served: specs.iter().zip(&served).map(|(spec, served)| on_page(spec, served)).collect(),
         ..page::page(&found, &references)
@@ -82,7 +91,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         "\nOpen {} in a browser. Next, a trace and a disk of your own:\n\n    \
          nigh sim TRACE --html report.html\n    \
          nigh serve --memory 512M --policy lirs root=/srv/vm/root.img --listen unix:/run/nigh.sock\n",
-        args.html.display()
+        path.display()
     );
     output::print(next.as_bytes())
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use anyhow::Context;
 use nigh_backend::{ReadTimer, Target};
 use nigh_device::{Batch, Fitted, Model, Profile, Purpose, SECTOR_BYTES, SequenceCost, fit, measure};
+use nigh_output::Destination;
 use serde_json::{Value, json};
 
 use crate::args::{DevicesArgs, DevicesCommand, FitArgs};
@@ -80,7 +81,7 @@ fn as_json(name: &str) -> anyhow::Result<Value> {
 }
 
 fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
-    args.output.as_deref().map_or(Ok(()), output::check)?;
+    let to = args.output.as_deref().map(|to| Destination::new(to, args.force, &[&args.path])).transpose()?;
     if let Ok(Target::Nbd(export)) = args.path.to_string_lossy().parse() {
         anyhow::bail!("{export}: only files and block devices are measured, not NBD servers");
     }
@@ -116,11 +117,11 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
     };
     let said: String =
         findings.iter().map(String::as_str).chain([&sequences, verdict]).map(|line| format!("{line}\n")).collect();
-    match &args.output {
-        Some(file) => {
+    match &to {
+        Some(to) => {
             let printed = output::print(said.as_bytes());
             // What was measured is not lost with the file.
-            output::write_file(file, |out| out.write_all(text.as_bytes())).inspect_err(|_| {
+            output::write(to, |out| out.write_all(text.as_bytes())).inspect_err(|_| {
                 let _ = output::print(text.as_bytes());
             })?;
             printed

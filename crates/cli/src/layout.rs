@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use nigh_output::Destination;
 use nigh_trace::layout::{self, FileSize, Layout, Order, Placement};
 use nigh_trace::write::{WriteOptions, Writer};
 use nigh_trace::{Op, Request};
@@ -22,8 +23,12 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
         .with_context(|| format!("--at {}: expected a place on the disk, such as 0 or 2G", args.at))?;
     let listed = args.files.as_deref().map(layout::read_files).transpose()?.unwrap_or_default();
 
-    written::spare(&args.to, Some(&args.from), args.force)?;
-    args.extents.as_deref().map_or(Ok(()), output::check)?;
+    let read = [Some(&args.from), args.files.as_ref(), args.places.as_ref()].into_iter().flatten();
+    let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
+    let to = Destination::new(&args.to, args.force, &read)?;
+    let extents_to = args.extents.as_deref().map(|to| Destination::new(to, args.force, &read)).transpose()?;
+    let is_one = extents_to.as_ref().is_some_and(|extents_to| extents_to.is_same(&to));
+    ensure!(!is_one, "--extents {}: the trace is written there", to.path().display());
     let (source, mut requests) = source::open(&args.from, &args.input)?;
     ensure!(base.is_multiple_of(source.block_bytes.into()), "--at {}: expected whole blocks", args.at);
     let mut all: Vec<Request> = Vec::new();
@@ -53,9 +58,9 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
         // A layout turns accesses to files into accesses to a disk, as if there were no page cache.
         taken: None,
     };
-    write(&all, &layout, &args.to, &options)?;
-    if let Some(path) = &args.extents {
-        output::write_file(path, |out| layout::write_extents(&layout, BufWriter::new(out)))?;
+    write(&all, &layout, &to, &options)?;
+    if let Some(to) = &extents_to {
+        output::write(to, |out| layout::write_extents(&layout, BufWriter::new(out)))?;
     }
     let extents = layout.extents();
     output::tell(format_args!(
@@ -85,7 +90,7 @@ fn used(requests: &[Request], listed: &[FileSize]) -> Vec<FileSize> {
     files
 }
 
-fn write(requests: &[Request], layout: &Layout, to: &Path, options: &WriteOptions) -> anyhow::Result<()> {
+fn write(requests: &[Request], layout: &Layout, to: &Destination, options: &WriteOptions) -> anyhow::Result<()> {
     let mut writer = Writer::create(to, options)?;
     let mut placed = Vec::new();
     for some in requests.chunks(1 << 12) {
@@ -95,6 +100,6 @@ fn write(requests: &[Request], layout: &Layout, to: &Path, options: &WriteOption
         writer.push(&placed)?;
         placed.clear();
     }
-    written::report(&writer.finish()?, to);
+    written::report(&writer.finish()?, to.path());
     Ok(())
 }

@@ -51,6 +51,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::CompleteEnv;
+use nigh_output::Destination;
 
 use args::{Cli, Command};
 
@@ -86,7 +87,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Devices(args) => devices::run(&args),
         Command::Object(args) => object::run(&args),
         Command::Completions { shell } => output::print(&completion::script(shell)?),
-        Command::Man { command, all } => man(&command, all.as_deref()),
+        Command::Man { command, all, force } => man(&command, all.as_deref(), force),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -102,11 +103,16 @@ fn run_guard(args: &guard::GuardArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the page of a command, or writes those of all commands into a folder.
-fn man(path: &[String], all: Option<&Path>) -> anyhow::Result<()> {
+fn man(path: &[String], all: Option<&Path>, force: bool) -> anyhow::Result<()> {
     let mut command = Cli::command();
     command.build();
     if let Some(folder) = all {
-        return write_pages(&command, &mut vec!["nigh"], folder);
+        let mut pages = Vec::new();
+        list_pages(&command, &mut vec!["nigh"], &mut pages)?;
+        let to = pages.iter().map(|(name, _)| Destination::new(&folder.join(name), force, &[]));
+        // None is written if one of them cannot be.
+        let to = to.collect::<Result<Vec<_>, _>>()?;
+        return pages.iter().zip(&to).try_for_each(|((_, page), to)| output::write(to, |out| out.write_all(page)));
     }
     let mut at = &command;
     for name in path {
@@ -127,12 +133,16 @@ fn page(command: &clap::Command, names: &[&str]) -> anyhow::Result<Vec<u8>> {
     Ok(page)
 }
 
-fn write_pages<'a>(command: &'a clap::Command, names: &mut Vec<&'a str>, folder: &Path) -> anyhow::Result<()> {
-    let path = folder.join(names.join("-") + ".1");
-    std::fs::write(&path, page(command, names)?).with_context(|| path.display().to_string())?;
+/// The pages of a command and of its parts, with the names of their files.
+fn list_pages<'a>(
+    command: &'a clap::Command,
+    names: &mut Vec<&'a str>,
+    pages: &mut Vec<(String, Vec<u8>)>,
+) -> anyhow::Result<()> {
+    pages.push((names.join("-") + ".1", page(command, names)?));
     for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
         names.push(part.get_name());
-        write_pages(part, names, folder)?;
+        list_pages(part, names, pages)?;
         names.pop();
     }
     Ok(())

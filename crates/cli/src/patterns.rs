@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use nigh_output::Destination;
 use nigh_pattern::{Class, Classifier, Limits, Pattern, Table, Thresholds};
 use nigh_policy::Spec;
 use nigh_sim::replay::{Watch, replay};
@@ -96,10 +97,11 @@ struct Identified {
 }
 
 pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
+    let to = args.profile.as_deref().map(|to| Destination::new(to, args.force, &[&args.trace])).transpose()?;
     let Identified { input, identity, tried, references } = identified(&args.trace, &args.input)?;
     let classifier = classify(&references, references.ids.len());
-    if let Some(path) = &args.profile {
-        return write_profile(path, args, &Studied { input, references, classifier });
+    if let Some(to) = &to {
+        return write_profile(to, args, &Studied { input, references, classifier });
     }
     let names = parquet::names(&args.trace, &input)?;
     let found = found(&args.trace, identity, tried, &classifier, &names);
@@ -133,10 +135,10 @@ pub(crate) fn study_as(trace: &Path, input: &InputArgs) -> anyhow::Result<Studie
     Ok(Studied { input: input.clone(), references, classifier })
 }
 
-fn write_profile(path: &Path, args: &PatternsArgs, studied: &Studied) -> anyhow::Result<()> {
-    crate::written::spare(path, Some(&args.trace), args.force)?;
+fn write_profile(to: &Destination, args: &PatternsArgs, studied: &Studied) -> anyhow::Result<()> {
     let profile = crate::advise::profile(&args.trace, studied)?;
-    crate::advise::write(path, &profile)?;
+    crate::advise::write(to, &profile)?;
+    let path = to.path();
     output::tell(format_args!("nigh: {}: {} pieces of code", path.display(), grouped(profile.codes.len() as u64)));
     output::print(format!("next:\n  nigh advise --profile {} -- {} ...\n", path.display(), profile.program).as_bytes())
 }

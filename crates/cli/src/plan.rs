@@ -10,6 +10,7 @@ mod words;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use nigh_output::Destination;
 use nigh_sim::{Loader, Options, Sizes};
 use nigh_trace::Taken;
 use nigh_trace::format::parquet::ParquetReader;
@@ -44,7 +45,8 @@ impl Question {
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
-    args.html.as_deref().map_or(Ok(()), output::check)?;
+    let read = [&*args.trace].into_iter().chain(args.device.as_deref().map(Path::new));
+    let to = args.html.as_deref().map(|to| Destination::new(to, args.force, &read.collect::<Vec<_>>())).transpose()?;
     let mut specs = asked::parse_policies(&args.policy)?;
     let sample = args.sample.as_deref().map(|text| asked::parse_sample("--sample", text)).transpose()?;
     let left_out = if sample.is_some() { sim::leave_out_spatial(&mut specs, &args.policy)? } else { None };
@@ -97,8 +99,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         true => json(&verdict.document(&told, &found.results))?,
         false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),
     };
-    let page = args.html.as_deref().map(|path| {
-        (path, |out: &mut dyn std::io::Write| {
+    let page = to.as_ref().map(|to| {
+        (to, |out: &mut dyn std::io::Write| {
             nigh_report::Report { verdict: Some(told.box_of_page()), ..page::page(&all, &references) }.write_html(out)
         })
     });

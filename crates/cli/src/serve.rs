@@ -18,9 +18,9 @@ use nigh_policy::Spec;
 use nigh_server::NBD;
 use nigh_service::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
-    HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings,
-    Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings, WriteMode,
-    is_denied,
+    HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError,
+    RemoteLevelSettings, Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings,
+    WriteMode, is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     plan.listen.iter().chain(&control).try_for_each(Listen::check_free)?;
     let server = Arc::new(Service::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
-        server.record(recording.clone())?;
+        server.record(recording.clone()).map_err(without_force)?;
     }
     let gate = server.close_gate();
     if let Some(path) = &plan.control {
@@ -637,6 +637,16 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
     match nigh_text::bytes(text) {
         Some(bytes) if (4096..1 << 60).contains(&bytes) => Ok(bytes),
         _ => bail!("'{text}' is no amount of memory: expected at least 4K, such as 512M or 2G"),
+    }
+}
+
+/// The error of a recording, without a flag that a server does not have.
+fn without_force(error: RecordError) -> anyhow::Error {
+    match error {
+        RecordError::Exists(file) => {
+            anyhow::anyhow!("--record {}: the file exists; move it, or name another one", file.display())
+        }
+        error => error.into(),
     }
 }
 

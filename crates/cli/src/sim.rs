@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use nigh_output::Destination;
 use nigh_policy::Spec;
 use nigh_report::Report;
 use nigh_sim::replay::Watch;
@@ -22,7 +23,7 @@ const INTERNALS_POINTS: usize = 500;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
-    args.output.html.as_deref().map_or(Ok(()), output::check)?;
+    let to = args.page()?;
     let mut specs = asked::parse_policies(&args.policy)?;
     let given = asked::parse_sizes(&args.size)?;
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         return write_comparison(&args.output, &comparison);
     }
     let (found, references) = asked.replay(args, sources.pop().context("no trace was given")?)?;
-    write(&args.output, &found, || page::page(&found, &references))
+    write(&args.output, to.as_ref(), &found, || page::page(&found, &references))
 }
 
 /// What the command line asks for, read.
@@ -208,8 +209,13 @@ fn note_unlimited(specs: &[Spec], capacity: u32, notes: &mut Vec<String>) {
     }
 }
 
-/// Gives `found` to whom `args` says.
-pub(crate) fn write(args: &OutputArgs, found: &Found, page: impl FnOnce() -> Report) -> anyhow::Result<()> {
+/// Prints `found` as `args` demand, and writes the page.
+pub(crate) fn write(
+    args: &OutputArgs,
+    to: Option<&Destination>,
+    found: &Found,
+    page: impl FnOnce() -> Report,
+) -> anyhow::Result<()> {
     let text = if args.json {
         json(&found.results)?
     } else if args.csv {
@@ -222,6 +228,6 @@ pub(crate) fn write(args: &OutputArgs, found: &Found, page: impl FnOnce() -> Rep
             output::tell(format_args!("nigh: note: {note}"));
         }
     }
-    let page = args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page().write_html(out)));
+    let page = to.map(|to| (to, |out: &mut dyn Write| page().write_html(out)));
     output::print_and_write(&text, page, !args.json && !args.csv)
 }

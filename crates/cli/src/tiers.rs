@@ -25,7 +25,7 @@ const SCHEMES: &[&str] = &["ulc", "unilru", "indlru", "ind:lru/mq", "ind:lirs"];
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
-    args.output.html.as_deref().map_or(Ok(()), output::check)?;
+    let to = args.page()?;
     let schemes = schemes(&args.policy, args.clients)?;
     let sizes = args.levels.iter().map(|text| text.parse::<nigh_sim::Sizes>()).collect::<Result<Vec<_>, _>>()?;
     ensure!(sizes.len() <= LEVELS_MAX, "--levels: {} levels; at most {LEVELS_MAX} are simulated", sizes.len());
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let found = Found::new(trace, &references, &levels, &costs, clients, &schemes, &runs);
     let text = if args.output.json { json(&found)? } else { found.table().into_bytes() };
     let page = || page::page(&found, &references);
-    let page = args.output.html.as_deref().map(|path| (path, |out: &mut dyn Write| page().write_html(out)));
+    let page = to.as_ref().map(|to| (to, |out: &mut dyn Write| page().write_html(out)));
     output::print_and_write(&text, page, !args.output.json)
 }
 

@@ -13,6 +13,7 @@ use nigh_content::Scheme;
 use nigh_control::{Config, Event, among_tenants, sidecar};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
+use nigh_output::Destination;
 use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
@@ -47,8 +48,9 @@ pub(crate) struct Timing {
 const AT_ONCE: &str = "instant";
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
+    let to = args.page()?;
     let (results, references) = simulate(args, device)?;
-    write(&args.output, &results, &references)
+    write(&args.output, to.as_ref(), &results, &references)
 }
 
 /// Hit ratios with read-ahead, on a device that takes no time.
@@ -57,9 +59,10 @@ pub(crate) fn run_at_once(args: &SimArgs) -> anyhow::Result<()> {
         args.is_one_trace(),
         "--readahead without --device takes one trace: with --device, several are programs at a time"
     );
+    let to = args.page()?;
     let (results, references) = simulate(args, AT_ONCE)?;
     let found = Found { results: results.untimed(), internals: Vec::new() };
-    sim::write(&args.output, &found, || crate::page::page(&found, &references))
+    sim::write(&args.output, to.as_ref(), &found, || crate::page::page(&found, &references))
 }
 
 /// The rows of `run_at_once`.
@@ -105,7 +108,6 @@ impl Settings {
 
 fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References)> {
     // Everything on the command line is looked at before the traces are, which may take long.
-    args.output.html.as_deref().map_or(Ok(()), output::check)?;
     let timed = &args.timed;
     let tenants = timed.allocate.map(|allocate| Config {
         allocation: allocate.into(),
@@ -311,7 +313,12 @@ fn load(
     Ok((loaded, summary))
 }
 
-fn write(args: &OutputArgs, results: &Results, references: &References) -> anyhow::Result<()> {
+fn write(
+    args: &OutputArgs,
+    to: Option<&Destination>,
+    results: &Results,
+    references: &References,
+) -> anyhow::Result<()> {
     if args.json || args.csv {
         results.notes.iter().for_each(|note| output::tell(format_args!("nigh: note: {note}")));
     }
@@ -322,7 +329,6 @@ fn write(args: &OutputArgs, results: &Results, references: &References) -> anyho
     } else {
         results.table(grid::terminal_width()).into_bytes()
     };
-    let page =
-        args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page::page(results, references).write_html(out)));
+    let page = to.map(|to| (to, |out: &mut dyn Write| page::page(results, references).write_html(out)));
     output::print_and_write(&text, page, !args.json && !args.csv)
 }

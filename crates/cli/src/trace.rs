@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
 
+use nigh_output::Destination;
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::generate::Generator;
 use nigh_trace::write::{self, WriteOptions, Writer};
@@ -23,12 +24,12 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
         TraceCommand::Info { trace, input, top, json } => info(trace, input, *top, *json),
         TraceCommand::Head { trace, count, input } => head(trace, *count, input),
         TraceCommand::Convert { from, to, input, to_format, force } => {
-            written::spare(to, Some(from), *force)?;
-            convert(from, to, input, to_format.as_deref())
+            let to = Destination::new(to, *force, &[from])?;
+            convert(from, &to, input, to_format.as_deref())
         }
         TraceCommand::Generate { spec, to, generation, block_size, to_format, force } => {
-            written::spare(to, None, *force)?;
-            generate(spec, to, generation, block_size, to_format.as_deref())
+            let to = Destination::new(to, *force, &[])?;
+            generate(spec, &to, generation, block_size, to_format.as_deref())
         }
         TraceCommand::Layout(args) => layout::run(args),
         TraceCommand::Formats => formats(),
@@ -72,7 +73,7 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn convert(from: &Path, to: &Path, input: &InputArgs, to_format: Option<&str>) -> anyhow::Result<()> {
+fn convert(from: &Path, to: &Destination, input: &InputArgs, to_format: Option<&str>) -> anyhow::Result<()> {
     let (source, mut requests) = source::open(from, input)?;
     let options = WriteOptions { format: format(to_format)?, block_bytes: source.block_bytes, taken: source.taken };
     copy(requests.as_mut(), to, &options, "converting")
@@ -80,7 +81,7 @@ fn convert(from: &Path, to: &Path, input: &InputArgs, to_format: Option<&str>) -
 
 fn generate(
     spec: &str,
-    to: &Path,
+    to: &Destination,
     generation: &GenerateArgs,
     block_size: &str,
     to_format: Option<&str>,
@@ -96,7 +97,12 @@ fn format(given: Option<&str>) -> anyhow::Result<Option<Format>> {
 }
 
 /// Writes all `requests` to a file, and says on standard error what was lost by it.
-fn copy(requests: &mut dyn Requests, to: &Path, options: &WriteOptions, doing: &'static str) -> anyhow::Result<()> {
+fn copy(
+    requests: &mut dyn Requests,
+    to: &Destination,
+    options: &WriteOptions,
+    doing: &'static str,
+) -> anyhow::Result<()> {
     let mut writer = Writer::create(to, options)?;
     let bar = progress::share(doing);
     let mut batch = Vec::new();
@@ -111,7 +117,7 @@ fn copy(requests: &mut dyn Requests, to: &Path, options: &WriteOptions, doing: &
         }
     }
     bar.finish_and_clear();
-    written::report(&writer.finish()?, to);
+    written::report(&writer.finish()?, to.path());
     Ok(())
 }
 

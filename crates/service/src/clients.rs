@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nigh_host::Host;
+use nigh_backend::Target;
 use nigh_host::front::lock;
+use nigh_host::{DiskSettings, Host};
 use nigh_tls::TlsSettings;
 use rustls::ServerConfig;
 
@@ -164,7 +165,12 @@ impl Common {
             Ok(export.disk.volume().0)
         });
         let volumes = numbers.collect::<Result<_, RecordError>>()?;
-        self.recorder.start(recording, volumes)
+        let host = self.host.settings();
+        let disks: Vec<_> = lock(&self.exports).iter().map(|export| export.disk.settings()).collect();
+        let levels = host.levels.iter().map(|level| &level.target);
+        let files = disks.iter().flat_map(DiskSettings::targets).chain(levels).filter_map(Target::path);
+        let files = files.chain(host.warm.iter().map(|warm| &*warm.file));
+        self.recorder.start(recording, volumes, &files.collect::<Vec<_>>())
     }
 
     pub(crate) fn add_export(&self, export: Export) {

@@ -4,7 +4,7 @@
 //! are lost and counted.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use nigh_host::BLOCK;
 use nigh_host::front::{Disk, lock};
+use nigh_output::Destination;
 use nigh_policy::{Block, Share};
 use nigh_trace::write::{WriteOptions, Writer};
-use nigh_trace::{Format, Op, Request, Taken};
+use nigh_trace::{Op, Request, Taken};
 use serde::{Deserialize, Serialize};
 
 use crate::denied::is_denied;
@@ -25,6 +26,8 @@ const BUFFER: usize = 1 << 18;
 const TICK: Duration = Duration::from_millis(100);
 /// Requests are recorded when they end and written in the order in which they came, as far as they took no longer than this.
 const HOLD: Duration = Duration::from_secs(1);
+/// How often what was recorded is completed in the file.
+const CHECKPOINT: Duration = Duration::from_secs(10);
 /// How long the end of a recording is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -129,9 +132,6 @@ pub enum RecordError {
         /// Whether the system denied access to the file.
         is_denied: bool,
     },
-    /// The format knows too little of a request, or needs a second pass over all of them.
-    #[error("{}: a recording is .parquet, or .csv with or without .zst, .gz or .xz", .0.display())]
-    Format(PathBuf),
     /// The server ends.
     #[error("the server is shutting down")]
     Closed,
@@ -213,8 +213,14 @@ impl Run {
 }
 
 impl Recorder {
-    /// Begins to record the requests to the disks numbered `volumes`, or to all if that is empty.
-    pub(crate) fn start(self: &Arc<Self>, recording: Recording, volumes: HashSet<u32>) -> Result<(), RecordError> {
+    /// Begins to record the requests to the disks numbered `volumes`, or to all if that is empty. The recording replaces none of the files
+    /// `served`.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        recording: Recording,
+        volumes: HashSet<u32>,
+        served: &[&Path],
+    ) -> Result<(), RecordError> {
         let busy = |state: &State| match &state.run {
             Some(run) => Err(RecordError::Busy(run.recording.file.clone())),
             None if state.closed => Err(RecordError::Closed),
@@ -229,15 +235,15 @@ impl Recorder {
         if file.to_string_lossy().contains(char::is_control) {
             return Err(RecordError::Controls(file.clone()));
         }
-        if file.exists() && !recording.force {
-            return Err(RecordError::Exists(file.clone()));
-        }
-        let writer =
-            Writer::create(file, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: Some(Taken::Server) });
-        let writer =
-            writer.map_err(|error| RecordError::Trace { words: in_full(&error), is_denied: is_denied(&error) })?;
-        if !matches!(writer.format(), Format::Parquet | Format::Csv) {
-            return Err(RecordError::Format(file.clone()));
+        let options = WriteOptions { format: None, block_bytes: BLOCK as u32, taken: Some(Taken::Server) };
+        let to = Destination::new(file, recording.force, served).map_err(nigh_trace::Error::from);
+        let begun = to.and_then(|to| Writer::record(&to, &options));
+        let (writer, left) = begun.map_err(|error| match error {
+            nigh_trace::Error::Output(nigh_output::Error::Exists(file)) => RecordError::Exists(file),
+            error => RecordError::Trace { words: in_full(&error), is_denied: is_denied(&error) },
+        })?;
+        if let Some(left) = left {
+            tracing::warn!(file = %file.display(), left = %left.display(), "an earlier recording did not end, and is kept");
         }
         // The file may be slow to open; nobody waits for that.
         let mut state = lock(&self.state);
@@ -325,6 +331,7 @@ impl Recorder {
     /// Writes until the recording ends.
     fn write(&self, mut writer: Writer) {
         let mut pending: Vec<Request> = Vec::new();
+        let mut checkpoint = Instant::now();
         let (ended, error) = loop {
             let (over, now_ns) = self.collect(&mut pending);
             pending.sort_by_key(|request| request.time_ns);
@@ -339,6 +346,12 @@ impl Recorder {
                 break (RecordingEnd::Failed, Some(error));
             }
             pending.drain(..ripe);
+            if checkpoint.elapsed() >= CHECKPOINT {
+                checkpoint = Instant::now();
+                if let Err(error) = writer.checkpoint() {
+                    break (RecordingEnd::Failed, Some(error));
+                }
+            }
             if let Some(over) = over {
                 break match writer.finish() {
                     Ok(_) => (over, None),
@@ -353,7 +366,10 @@ impl Recorder {
             running: false,
             requests: run.written,
             ended: Some(ended),
-            error: error.map(|error| in_full(&error)),
+            error: error.map(|error| {
+                let file = run.recording.file.display();
+                format!("{}; {file}.part has what was written before", in_full(&error))
+            }),
             ..run.status()
         };
         let RecordingStatus { file, requests, lost, error, .. } = &status;

@@ -178,6 +178,15 @@ pub enum Error {
         /// The extents.
         overlap: crate::layout::Overlap,
     },
+    /// The format cannot be read before it is complete, or has too little of a request.
+    #[error("{}: a recording is .parquet, or .csv with or without .zst, .gz or .xz", path.display())]
+    NotRecorded {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file cannot be written.
+    #[error(transparent)]
+    Output(#[from] nigh_output::Error),
     /// The description of a generator is invalid.
     #[error(transparent)]
     Generator(#[from] crate::generate::SpecError),

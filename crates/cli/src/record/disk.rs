@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use nigh_output::Destination;
 use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
 use nigh_trace::{Op, Request, Taken};
 use nigh_tracefs::{Disk, Error, Io, SECTOR_BYTES, Tracer};
 
-use super::kept::{BLOCK_BYTES, CHECKPOINT, completed, limits, salvaged};
+use super::kept::{CHECKPOINT, begin, completed, limits, salvaged};
 use super::stop_by_signal;
 use crate::args::RecordArgs;
 use crate::output;
@@ -24,7 +25,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 const BUFFER_KB: u32 = 32 << 10;
 
 pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
-    let limits = limits(args)?;
+    let (limits, to) = limits(args)?;
     let disk = Disk::open(device).map_err(|error| advised(error, device))?;
     let stop = stop_by_signal()?;
     let mut tracer = Tracer::start(&disk, BUFFER_KB).map_err(|error| advised(error, device))?;
@@ -35,7 +36,7 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
             args.file.display()
         ));
     }
-    let mut writing = Writing::begin(&args.file, device, disk)?;
+    let mut writing = Writing::begin(&to, device, disk)?;
 
     let begin = Instant::now();
     let shows = std::io::stderr().is_terminal();
@@ -107,8 +108,8 @@ struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    fn begin(file: &'a Path, device: &'a Path, disk: Disk) -> anyhow::Result<Writing<'a>> {
-        let mut recorder = Recorder::create(file, Taken::Below, BLOCK_BYTES)?;
+    fn begin(to: &'a Destination, device: &'a Path, disk: Disk) -> anyhow::Result<Writing<'a>> {
+        let (file, mut recorder) = (to.path(), begin(to, Taken::Below)?);
         let volume = recorder.file(&device.to_string_lossy());
         let context = recorder.context(Context::default());
         let (first_ns, bytes_read, bytes_written) = (None, 0, 0);

@@ -1,15 +1,17 @@
 //! What recordings of programs and disks have in common: their limits, and what is kept after an error.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use nigh_output::Destination;
+use nigh_trace::Taken;
 use nigh_trace::format::parquet::Recorder;
 
 use super::seconds;
 use crate::args::RecordArgs;
 use crate::results::grouped;
-use crate::{asked, written};
+use crate::{asked, output};
 
 /// How often what was recorded is completed in the file.
 pub(super) const CHECKPOINT: Duration = Duration::from_secs(10);
@@ -42,7 +44,7 @@ impl Options {
 }
 
 /// Reads the limits, and checks that the file can be written.
-pub(super) fn limits(args: &RecordArgs) -> anyhow::Result<Limits> {
+pub(super) fn limits(args: &RecordArgs) -> anyhow::Result<(Limits, Destination)> {
     let time = seconds(&args.recording)?.map(Duration::from_secs_f64);
     let calls = args.recording.limit.as_deref().map(asked::parse_limit).transpose()?.unwrap_or(u64::MAX);
     let bytes = args.max_size.as_deref().map(|text| {
@@ -53,8 +55,27 @@ pub(super) fn limits(args: &RecordArgs) -> anyhow::Result<Limits> {
     let is_parquet = args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"));
     let file = args.file.display();
     ensure!(is_parquet, "{file}: recordings of programs and disks are Parquet files: end the name in .parquet");
-    written::spare(&args.file, None, args.recording.force)?;
-    Ok(Limits { time, calls, bytes })
+    let to = Destination::new(&args.file, args.recording.force, &[])?;
+    Ok((Limits { time, calls, bytes }, to))
+}
+
+/// Begins a recording, and names those in its folder that did not end.
+pub(super) fn begin(to: &Destination, taken: Taken) -> anyhow::Result<Recorder> {
+    let recorder = Recorder::create(to, taken, BLOCK_BYTES)?;
+    let file = to.path();
+    if let Some(left) = recorder.set_aside() {
+        let (file, left) = (file.display(), left.display());
+        output::tell(format_args!("nigh: note: an earlier recording of {file} did not end: it is now in {left}"));
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
+    let parts = entries.map(|entry| folder.unwrap_or(Path::new("")).join(entry.file_name()));
+    let is_part = |path: &PathBuf| path.to_str().is_some_and(|name| name.ends_with(".parquet.part"));
+    for part in parts.filter(is_part).filter(|part| !nigh_output::is_growing(part)) {
+        let part = part.display();
+        output::tell(format_args!("nigh: note: a recording did not end: {part} has what was recorded"));
+    }
+    Ok(recorder)
 }
 
 /// Completes the recording in `file`. If that is not possible, its complete part is kept.

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use nigh_output::Destination;
 use nigh_record::{Collector, Program, Session, Summary, Unrecordable, Writer, now_ns};
 use nigh_trace::Taken;
 use nigh_trace::format::parquet::{About, Recorder};
 
-use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, Options, completed, limits, salvaged};
+use super::kept::{CHECKPOINT, Limits, Options, begin, completed, limits, salvaged};
 use crate::args::RecordArgs;
 use crate::output;
 use crate::results::counted;
@@ -20,10 +21,11 @@ use crate::started::{Ended, Started};
 const GLANCE: Duration = Duration::from_millis(2);
 
 pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) -> anyhow::Result<()> {
-    let options = Options { private: args.private, faults: args.faults, limits: limits(args)? };
+    let (limits, to) = limits(args)?;
+    let options = Options { private: args.private, faults: args.faults, limits };
     let program = find(name)?;
     let session = Session::new().context("a folder to share with the program")?;
-    let ended = recorded(&program, arguments, &session, &args.file, &options, |_| {})?;
+    let ended = recorded(&program, arguments, &session, &to, &options, |_| {})?;
     session.end().context("the folder shared with the program")?;
     if let (_, Ok(Some(summary))) = &ended {
         output::tell_part(next(&args.file, summary));
@@ -40,13 +42,13 @@ pub(crate) fn recorded(
     program: &Program,
     arguments: &[OsString],
     session: &Session,
-    file: &Path,
+    to: &Destination,
     options: &Options,
     mut each_round: impl FnMut(u32),
 ) -> anyhow::Result<(Ended, anyhow::Result<Option<Summary>>)> {
     let mut command = session.command(program)?;
-    let recorder = Recorder::create(file, Taken::Above, BLOCK_BYTES)?;
-    let begin = Instant::now();
+    let (file, recorder) = (to.path(), begin(to, Taken::Above)?);
+    let start = Instant::now();
     let mut collector = Collector::new(session.shared(), now_ns(), options.private);
     let watched = if options.faults { collector.record_faults().map_err(faults_refused) } else { Ok(()) };
     let started =
@@ -61,7 +63,7 @@ pub(crate) fn recorded(
     let mut writer = Writer::new(recorder, options.limits.calls);
     record(&mut started, &mut collector, &mut writer, &options.limits, &mut each_round)?;
     collector.collect_rest(&mut writer);
-    let seconds = begin.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     let (recorder, written) = writer.end();
     let device_bytes = if started.has_ended()? { started.wait()?.device_bytes } else { None };
     let about = About {

@@ -7,21 +7,20 @@ use std::time::Instant;
 use anyhow::Context;
 use nigh_record::{Tracer, Writer, now_ns};
 use nigh_trace::Taken;
-use nigh_trace::format::parquet::Recorder;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, completed, limits, salvaged};
+use super::kept::{CHECKPOINT, Limits, begin, completed, limits, salvaged};
 use super::program::{find_any, next, said};
 use crate::args::RecordArgs;
 use crate::output;
 
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
-    let limits = limits(args)?;
+    let (limits, to) = limits(args)?;
     let mut tracer = Tracer::new(now_ns(), args.private);
     let program =
         args.program.split_first().map(|(name, arguments)| Ok::<_, anyhow::Error>((find_any(name)?, arguments)));
     let program = program.transpose()?;
-    let recorder = Recorder::create(&args.file, Taken::Above, BLOCK_BYTES)?;
+    let recorder = begin(&to, Taken::Above)?;
     // Ctrl-C is for a program that was started, too; the recording ends with it.
     let stop = Arc::new(AtomicBool::new(false));
     let ends: &[i32] = if program.is_some() { &[SIGINT] } else { &[SIGINT, SIGTERM, SIGHUP] };
@@ -52,7 +51,7 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
             return Err(error);
         }
     };
-    let begin = Instant::now();
+    let start = Instant::now();
     let mut writer = Writer::new(recorder, limits.calls);
     let traced = trace(&mut tracer, &mut writer, &limits, &stop);
     tracer.detach(&mut writer);
@@ -65,7 +64,7 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
             Ok(())
         }
         Ok(()) => completed(recorder, &args.file).map(|()| {
-            output::tell(format_args!("nigh: {}", said(&summary, begin.elapsed().as_secs_f64())));
+            output::tell(format_args!("nigh: {}", said(&summary, start.elapsed().as_secs_f64())));
             output::tell_part(next(&args.file, &summary));
         }),
         Err(error) => Err(salvaged(recorder, &args.file, error)),

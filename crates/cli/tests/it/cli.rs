@@ -252,14 +252,14 @@ fn files_8_are_replaced_by_force_only() {
     // Its own source is spared in any case, by whichever name.
     for own in [&trace, &link] {
         let said = refusal(&nigh(&["trace", "convert", text(&trace), text(own), "--force", "--to-format", "lirs"]));
-        assert!(said.contains("this is the trace that is read"), "{said}");
+        assert!(said.contains("this file is read; write to another one"), "{said}");
         let input = std::fs::File::open(&trace).unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_nigh"))
             .args(["trace", "convert", "-", text(own), "--force"])
             .stdin(input)
             .output()
             .unwrap();
-        assert!(refusal(&output).contains("this is the trace that is read"));
+        assert!(refusal(&output).contains("this file is read; write to another one"));
         assert_eq!(std::fs::read(&trace).unwrap(), BELADY);
     }
     stdout(&nigh(&["trace", "convert", text(&trace), "/dev/null", "--to-format", "csv"]));

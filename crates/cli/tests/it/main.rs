@@ -16,6 +16,7 @@ mod contents;
 mod daily;
 mod demo;
 mod descriptors;
+mod destroys;
 mod devices;
 mod encoded;
 mod files;

@@ -4,6 +4,7 @@ use crate::command;
 use std::path::{Path, PathBuf};
 
 use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
+use nigh_trace::write::Destination;
 use nigh_trace::{Op, Request, Taken};
 
 use crate::command::{json, printed, refused};
@@ -16,7 +17,7 @@ struct Recording {
 
 impl Recording {
     fn create(path: &Path) -> Recording {
-        let mut recorder = Recorder::create(path, Taken::Above, 4096).unwrap();
+        let mut recorder = Recorder::create(&Destination::new(path, true, &[]).unwrap(), Taken::Above, 4096).unwrap();
         let program = recorder.program("worker");
         Recording { recorder, program }
     }

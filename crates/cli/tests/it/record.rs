@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nigh_nbd::client::Client;
 use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
+use nigh_trace::write::Destination;
 use nigh_trace::{Op, Request, Taken};
 
 use crate::serving::{Folder, Server};
@@ -211,7 +212,7 @@ fn a_full_disk_ends_the_recording_only() {
 fn a_trace_from_below_the_page_cache_is_replayed_with_a_warning() {
     let folder = Folder::new();
     let path = folder.path("disk.parquet");
-    let mut recorder = Recorder::create(&path, Taken::Below, 4096).unwrap();
+    let mut recorder = Recorder::create(&Destination::new(&path, true, &[]).unwrap(), Taken::Below, 4096).unwrap();
     let (program, context) = (recorder.program("fio"), recorder.context(Context::default()));
     let volume = recorder.file("/dev/vdb");
     for block in [1, 2, 1] {

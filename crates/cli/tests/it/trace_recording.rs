@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use nigh_trace::format::parquet::{Call, Context, Did, ParquetWriter, Recorder};
+use nigh_trace::write::Destination;
 use nigh_trace::{Op, Request, Taken};
 use serde_json::{Value, json};
 
@@ -28,7 +29,8 @@ fn read(time_s: u64, tenant: u32, volume: u32, block: u64) -> Request {
 /// Three processes of grep read 8 files of 5 blocks, one after the other; before each, the shell reads a block of another file
 /// twice, and maps one in between.
 fn greps(file: &Path) {
-    let mut recorder = Recorder::create(file, Taken::Above, BLOCK as u32).unwrap();
+    let mut recorder =
+        Recorder::create(&Destination::new(file, true, &[]).unwrap(), Taken::Above, BLOCK as u32).unwrap();
     let (shell, grep) = (recorder.program("sh"), recorder.program("grep"));
     for number in 0..8 {
         recorder.file(&format!("/notes/{number}"));

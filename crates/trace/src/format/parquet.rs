@@ -25,6 +25,7 @@
 //!
 //! Pages can be compressed with zstd, Snappy, gzip, LZ4 or Brotli.
 
+mod groups;
 mod names;
 mod pages;
 mod prefix;
@@ -33,6 +34,7 @@ mod recorder;
 mod write;
 
 pub use names::{ByProgram, Code, Names};
+pub(crate) use prefix::is_without_rows;
 pub use read::ParquetReader;
 pub use recorder::{About, Call, Context, Did, Recorder};
 pub use write::ParquetWriter;

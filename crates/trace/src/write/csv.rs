@@ -2,17 +2,17 @@
 
 use std::io::{self, Write};
 
-use super::output::Output;
+use super::compressed::Compressed;
 use super::{Failure, Sink};
 use crate::{Field, Request};
 
 pub(super) struct Csv {
-    output: Output,
+    output: Compressed,
     line: Vec<u8>,
 }
 
 impl Csv {
-    pub(super) fn new(mut output: Output) -> io::Result<Csv> {
+    pub(super) fn new(mut output: Compressed) -> io::Result<Csv> {
         writeln!(output, "{}", Field::ALL.map(Field::name).join(","))?;
         Ok(Csv { output, line: Vec::new() })
     }
@@ -35,7 +35,11 @@ impl Sink for Csv {
         Ok(1)
     }
 
-    fn finish(self: Box<Self>) -> io::Result<Output> {
+    fn checkpoint(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Compressed> {
         Ok(self.output)
     }
 }

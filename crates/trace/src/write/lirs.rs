@@ -5,19 +5,19 @@
 
 use std::io::{self, Write};
 
-use super::output::Output;
+use super::compressed::Compressed;
 use super::{Failure, Numbering, Sink};
 use crate::Request;
 
 const VOLUME_BITS: u32 = 12;
 
 pub(super) struct Lirs {
-    output: Output,
+    output: Compressed,
     numbering: Numbering,
 }
 
 impl Lirs {
-    pub(super) fn new(output: Output, block_bytes: u32) -> Lirs {
+    pub(super) fn new(output: Compressed, block_bytes: u32) -> Lirs {
         let bits = 64 - block_bytes.next_power_of_two().trailing_zeros();
         Lirs { output, numbering: Numbering { block_bytes, block_bits: bits - VOLUME_BITS, bits } }
     }
@@ -34,7 +34,7 @@ impl Sink for Lirs {
         Ok(lines)
     }
 
-    fn finish(self: Box<Self>) -> io::Result<Output> {
+    fn finish(self: Box<Self>) -> io::Result<Compressed> {
         Ok(self.output)
     }
 }

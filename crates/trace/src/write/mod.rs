@@ -1,22 +1,27 @@
 //! Writing traces: the formats that can be written, one file each, and the creation of their files.
 //!
-//! A file appears under its name when it is complete, or not at all.
+//! A file appears under its name when it is complete, or not at all. A recording is `FILE.part` until then.
 
 // There is no parsing here.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
+mod compressed;
 mod csv;
 mod lirs;
 mod oracle_general;
-mod output;
 mod vscsi;
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::format::parquet::ParquetWriter;
+use nigh_output::Draft;
+
+use crate::format::parquet::{ParquetWriter, is_without_rows};
 use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Op, Request, Taken};
-use output::Output;
+use compressed::{Compressed, Compression};
+
+pub use nigh_output::Destination;
 
 /// The formats that can be written.
 pub const FORMATS: [Format; 5] = [Format::Parquet, Format::Csv, Format::Lirs, Format::OracleGeneral, Format::Vscsi];
@@ -47,7 +52,7 @@ pub struct Written {
     pub lost: Vec<Field>,
 }
 
-/// A trace that is being written. Dropped before [`Writer::finish`], it leaves no file.
+/// A trace that is being written. Dropped before [`Writer::finish`], it leaves no file, unless it is a recording.
 pub struct Writer {
     path: PathBuf,
     format: Format,
@@ -65,8 +70,13 @@ trait Sink {
     /// Appends `request`, and returns the number of lines, records or rows.
     fn push(&mut self, request: &Request) -> Result<u64, Failure>;
 
+    /// Completes the file up to here, in formats of recordings.
+    fn checkpoint(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Writes the buffered requests and returns the output.
-    fn finish(self: Box<Self>) -> io::Result<Output>;
+    fn finish(self: Box<Self>) -> io::Result<Compressed>;
 }
 
 /// Why a request could not be written.
@@ -82,9 +92,29 @@ impl From<io::Error> for Failure {
 }
 
 impl Writer {
-    /// Begins the trace at `path`, `-` for standard output; compressed if the name ends in `.zst`, `.gz` or `.xz`.
-    pub fn create(path: impl AsRef<Path>, options: &WriteOptions) -> crate::Result<Writer> {
-        let path = path.as_ref();
+    /// Begins a trace, which is compressed if its name ends in `.zst`, `.gz` or `.xz`.
+    pub fn create(to: &Destination, options: &WriteOptions) -> crate::Result<Writer> {
+        let format = Writer::format_of(to.path(), options)?;
+        Writer::begin(to.path(), to.draft()?, None, format, options)
+    }
+
+    /// Begins a recording, Parquet or CSV, compressed as above. If this process is killed, `FILE.part` remains, complete up to the last
+    /// [`Writer::checkpoint`]. Returns also the new name of such a file that another process left.
+    pub fn record(to: &Destination, options: &WriteOptions) -> crate::Result<(Writer, Option<PathBuf>)> {
+        let format = Writer::format_of(to.path(), options)?;
+        if !matches!(format, Format::Parquet | Format::Csv) {
+            return Err(Error::NotRecorded { path: to.path().to_owned() });
+        }
+        let draft = to.grow(is_without_rows)?;
+        let set_aside = draft.set_aside().map(Path::to_owned);
+        let growing = draft.file().filter(|_| format == Format::Parquet).map(File::try_clone).transpose();
+        let growing = growing.map_err(|source| Error::Io { path: to.path().to_owned(), source })?;
+        let mut writer = Writer::begin(to.path(), draft, growing, format, options)?;
+        writer.checkpoint()?;
+        Ok((writer, set_aside))
+    }
+
+    fn format_of(path: &Path, options: &WriteOptions) -> crate::Result<Format> {
         if !(1..=BLOCK_BYTES_MAX).contains(&options.block_bytes) {
             return Err(Error::BlockBytes(options.block_bytes));
         }
@@ -95,17 +125,34 @@ impl Writer {
         if !FORMATS.contains(&format) {
             return Err(Error::NotWritable { format });
         }
-        if format == Format::Parquet && output::Compression::named(path).is_some() {
+        if format == Format::Parquet && Compression::named(path).is_some() {
             return Err(Error::NotCompressible { path: path.to_owned(), format });
         }
+        Ok(format)
+    }
+
+    /// Begins a trace in `draft`; in `growing`, the same file, if it is a recording as Parquet.
+    fn begin(
+        path: &Path,
+        draft: Draft,
+        growing: Option<File>,
+        format: Format,
+        options: &WriteOptions,
+    ) -> crate::Result<Writer> {
         let begin = || -> io::Result<Box<dyn Sink + Send>> {
-            let output = Output::create(path)?;
+            let output = Compressed::new(draft, path)?;
             Ok(match format {
                 Format::Lirs => Box::new(lirs::Lirs::new(output, options.block_bytes)),
                 Format::OracleGeneral => Box::new(oracle_general::OracleGeneral::new(output, options.block_bytes)?),
                 Format::Vscsi => Box::new(vscsi::Vscsi::new(output)),
                 Format::Csv => Box::new(csv::Csv::new(output)?),
-                Format::Parquet => Box::new(ParquetWriter::new(output, options.block_bytes, options.taken)?),
+                Format::Parquet => match growing {
+                    Some(file) => {
+                        let file = ParquetWriter::new(file, options.block_bytes, options.taken)?;
+                        Box::new(Growing { file, output })
+                    }
+                    None => Box::new(ParquetWriter::new(output, options.block_bytes, options.taken)?),
+                },
                 _ => unreachable!("it is among those that are written"),
             })
         };
@@ -147,10 +194,16 @@ impl Writer {
         Ok(())
     }
 
+    /// Completes the file up to here: what was pushed can be read whatever happens next, unless the machine loses power.
+    pub fn checkpoint(&mut self) -> crate::Result<()> {
+        self.sink.checkpoint().map_err(|source| Error::Io { path: self.path.clone(), source })
+    }
+
     /// Completes the file, makes it durable and renames it to its final name.
     pub fn finish(self) -> crate::Result<Written> {
         let path = self.path;
-        self.sink.finish().and_then(Output::commit).map_err(|source| Error::Io { path, source })?;
+        let draft = self.sink.finish().and_then(Compressed::finish).map_err(|source| Error::Io { path, source })?;
+        draft.commit()?;
         let lost = Field::ALL.into_iter().zip(self.lost).filter(|(_, lost)| *lost).map(|(field, _)| field).collect();
         Ok(Written { requests: self.seen - self.skipped, records: self.records, skipped: self.skipped, lost })
     }
@@ -158,7 +211,7 @@ impl Writer {
 
 /// The format that the name of `path` ends in, before that of a compression.
 fn named(path: &Path) -> Option<Format> {
-    let plain = if output::Compression::named(path).is_some() { Path::new(path.file_stem()?) } else { path };
+    let plain = if Compression::named(path).is_some() { Path::new(path.file_stem()?) } else { path };
     plain.extension()?.to_str()?.parse().ok()
 }
 
@@ -215,13 +268,35 @@ impl Numbering {
     }
 }
 
-impl Sink for ParquetWriter<Output> {
+/// A recording as Parquet. The output names and completes its file.
+struct Growing {
+    file: ParquetWriter<File>,
+    output: Compressed,
+}
+
+impl Sink for Growing {
+    fn push(&mut self, request: &Request) -> Result<u64, Failure> {
+        self.file.push(std::slice::from_ref(request))?;
+        Ok(1)
+    }
+
+    fn checkpoint(&mut self) -> io::Result<()> {
+        self.file.checkpoint()
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<Compressed> {
+        self.file.checkpoint()?;
+        Ok(self.output)
+    }
+}
+
+impl Sink for ParquetWriter<Compressed> {
     fn push(&mut self, request: &Request) -> Result<u64, Failure> {
         ParquetWriter::push(self, std::slice::from_ref(request))?;
         Ok(1)
     }
 
-    fn finish(self: Box<Self>) -> io::Result<Output> {
+    fn finish(self: Box<Self>) -> io::Result<Compressed> {
         ParquetWriter::finish(*self)
     }
 }

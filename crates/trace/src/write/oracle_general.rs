@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
-use super::output::Output;
+use super::compressed::Compressed;
 use super::{Failure, Numbering, Sink};
 use crate::Request;
 
@@ -24,14 +24,14 @@ const NEXT_AT: usize = 16;
 const PIECE_RECORDS: u64 = 1 << 16;
 
 pub(super) struct OracleGeneral {
-    output: Output,
+    output: Compressed,
     spool: BufWriter<File>,
     records: u64,
     numbering: Numbering,
 }
 
 impl OracleGeneral {
-    pub(super) fn new(output: Output, block_bytes: u32) -> io::Result<OracleGeneral> {
+    pub(super) fn new(output: Compressed, block_bytes: u32) -> io::Result<OracleGeneral> {
         let spool = BufWriter::with_capacity(1 << 17, output.scratch()?);
         // The same split as in the reader.
         let block_bits = 63 - block_bytes.next_power_of_two().trailing_zeros();
@@ -55,7 +55,7 @@ impl Sink for OracleGeneral {
         Ok(self.records - before)
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<Output> {
+    fn finish(mut self: Box<Self>) -> io::Result<Compressed> {
         let mut spool = self.spool.into_inner().map_err(io::IntoInnerError::into_error)?;
         complete(&mut spool, self.records)?;
         spool.rewind()?;

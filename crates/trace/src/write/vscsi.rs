@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::output::Output;
+use super::compressed::Compressed;
 use super::{Failure, Sink};
 use crate::{Op, Request};
 
@@ -24,13 +24,13 @@ const fn command(op: Op) -> u16 {
 }
 
 pub(super) struct Vscsi {
-    output: Output,
+    output: Compressed,
     volume: Option<u32>,
     serial: u32,
 }
 
 impl Vscsi {
-    pub(super) fn new(output: Output) -> Vscsi {
+    pub(super) fn new(output: Compressed) -> Vscsi {
         Vscsi { output, volume: None, serial: 0 }
     }
 }
@@ -57,7 +57,7 @@ impl Sink for Vscsi {
         Ok(1)
     }
 
-    fn finish(self: Box<Self>) -> io::Result<Output> {
+    fn finish(self: Box<Self>) -> io::Result<Compressed> {
         Ok(self.output)
     }
 }

@@ -146,13 +146,14 @@ fn lists_of_files_are_no_traces() {
 
 #[test]
 fn requests_without_length_are_no_references_to_blocks() {
-    use nigh_trace::write::{WriteOptions, Writer};
+    use nigh_trace::write::{Destination, WriteOptions, Writer};
     let Some(path) = find("requests_without_length_are_no_references_to_blocks", "pc/gcc_build.csv.gz") else { return };
     let all = read_all(&path, Format::Pc, &ReadOptions::default());
     let folder = tempfile::tempdir().unwrap();
     for (name, format) in [("a.lirs", Format::Lirs), ("a.oracleGeneral", Format::OracleGeneral)] {
         let path = folder.path().join(name);
-        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: 4096, taken: None }).unwrap();
+        let to = Destination::new(&path, true, &[]).unwrap();
+        let mut writer = Writer::create(&to, &WriteOptions { format: None, block_bytes: 4096, taken: None }).unwrap();
         writer.push(&all).unwrap();
         let written = writer.finish().unwrap();
         assert_eq!((written.records, written.requests + written.skipped), (42_958, all.len() as u64));

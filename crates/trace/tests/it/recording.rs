@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use nigh_trace::format::parquet::{About, Call, Context, Did, ParquetReader, ParquetWriter, Recorder};
+use nigh_trace::write::Destination;
 use nigh_trace::{Error, Note, Op, ReadOptions, Request, Requests, Stream, Taken};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -42,7 +43,7 @@ fn call(at: u32) -> Call {
 }
 
 fn begin(path: &Path) -> Recorder {
-    let mut recorder = Recorder::create(path, Taken::Above, 4096).unwrap();
+    let mut recorder = Recorder::create(&Destination::new(path, true, &[]).unwrap(), Taken::Above, 4096).unwrap();
     assert_eq!((recorder.program("cc1"), recorder.program("ld"), recorder.program("cc1")), (0, 1, 0));
     assert_eq!((recorder.file("/usr/include/stdio.h"), recorder.file("/tmp/größe.o")), (0, 1));
     for number in 0..CONTEXTS {
@@ -183,6 +184,52 @@ fn a_recording_that_is_cut_short_is_read_up_to_its_last_complete_part() {
     assert!(matches!(read(&cut, None), Err(Error::Parquet { .. })), "not even the first footer is");
 }
 
+/// Groups that a later one contains are in no later footer.
+#[test]
+fn destroys_2_a_recording_with_many_checkpoints_is_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let mut recorder = begin(&path);
+    for at in 0..500 {
+        recorder.push(call(at)).unwrap();
+        recorder.checkpoint().unwrap();
+        assert_eq!(recorder.calls(), u64::from(at) + 1);
+        if at % 97 == 0 {
+            assert_eq!(read(&folder.path().join("a.parquet.part"), None).unwrap().0, requests(at + 1));
+        }
+    }
+    recorder.finish().unwrap();
+    assert_eq!(read(&path, None).unwrap().0, requests(500));
+    let (bytes, groups) = (
+        fs::metadata(&path).unwrap().len(),
+        SerializedFileReader::new(fs::File::open(&path).unwrap()).unwrap().num_row_groups(),
+    );
+    assert!(bytes < 20 << 20 && groups < 10, "{bytes} bytes, {groups} groups");
+}
+
+/// As above, of requests of a server's clients.
+#[test]
+fn destroys_2_a_recording_of_requests_can_be_read_while_it_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.parquet", "a.csv"] {
+        let (path, part) = (folder.path().join(name), folder.path().join(format!("{name}.part")));
+        let options = nigh_trace::write::WriteOptions { format: None, block_bytes: 4096, taken: Some(Taken::Server) };
+        let to = Destination::new(&path, false, &[]).unwrap();
+        let (mut writer, left) = nigh_trace::write::Writer::record(&to, &options).unwrap();
+        assert_eq!(left, None);
+        let all = requests(300);
+        for (at, some) in all.chunks(7).enumerate() {
+            writer.push(some).unwrap();
+            writer.checkpoint().unwrap();
+            assert_eq!(read(&part, None).unwrap().0, all[..(at * 7 + some.len())]);
+        }
+        writer.checkpoint().unwrap();
+        writer.finish().unwrap();
+        assert_eq!(read(&path, None).unwrap().0, all);
+        assert!(!part.exists());
+    }
+}
+
 /// After an error, what was complete is kept.
 #[test]
 fn what_was_written_before_an_error_is_kept() {
@@ -201,7 +248,8 @@ fn a_column_that_is_missing_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain.parquet");
     let options = nigh_trace::write::WriteOptions { format: None, block_bytes: 4096, taken: Some(Taken::Server) };
-    let mut writer = nigh_trace::write::Writer::create(&path, &options).unwrap();
+    let to = Destination::new(&path, false, &[]).unwrap();
+    let mut writer = nigh_trace::write::Writer::create(&to, &options).unwrap();
     writer.push(&requests(10)).unwrap();
     writer.finish().unwrap();
     assert_eq!(read(&path, None).unwrap().2, Some(Taken::Server));

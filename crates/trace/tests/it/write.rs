@@ -4,15 +4,20 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use nigh_trace::write::{FORMATS, WriteOptions, Writer, Written};
+use nigh_trace::write::{Destination, FORMATS, WriteOptions, Writer, Written};
 use nigh_trace::{Error, Field, Format, Op, ReadOptions, Request, Result, open};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 const BLOCK: u32 = 4096;
 
+fn to(path: &Path) -> Destination {
+    Destination::new(path, true, &[]).unwrap()
+}
+
 fn write(path: &Path, format: Option<Format>, requests: &[Request]) -> Result<Written> {
-    let mut writer = Writer::create(path, &WriteOptions { format, block_bytes: BLOCK, taken: None })?;
+    let mut writer =
+        Writer::create(&Destination::new(path, true, &[])?, &WriteOptions { format, block_bytes: BLOCK, taken: None })?;
     for chunk in requests.chunks(1000) {
         writer.push(chunk)?;
     }
@@ -188,13 +193,14 @@ fn a_file_is_replaced_when_the_new_one_is_complete() {
     let (path, link) = (folder.path().join("trace.csv"), folder.path().join("link.csv"));
     fs::write(&path, "before").unwrap();
     std::os::unix::fs::symlink("trace.csv", &link).unwrap();
-    let mut writer = Writer::create(&link, &WriteOptions { format: None, block_bytes: BLOCK, taken: None }).unwrap();
+    let mut writer =
+        Writer::create(&to(&link), &WriteOptions { format: None, block_bytes: BLOCK, taken: None }).unwrap();
     writer.push(&random_requests(5000)).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "before");
     writer.finish().unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(read(&path, None).len(), 5000);
-    let writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: BLOCK, taken: None }).unwrap();
+    let writer = Writer::create(&to(&path), &WriteOptions { format: None, block_bytes: BLOCK, taken: None }).unwrap();
     drop(writer);
     assert_eq!(read(&path, None).len(), 5000);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -218,7 +224,7 @@ fn names_say_what_to_write() {
     let folder = tempfile::tempdir().unwrap();
     let create = |name: &str| {
         let options = WriteOptions { format: None, block_bytes: BLOCK, taken: None };
-        Writer::create(folder.path().join(name), &options).err()
+        Writer::create(&to(&folder.path().join(name)), &options).err()
     };
     for name in ["a.csv", "a.CSV", "a.lirs.zst", "a.oracleGeneral.gz", "a.oracle-general", "a.vscsi.xz", "a.parquet"] {
         assert!(create(name).is_none(), "{name}");

@@ -48,6 +48,12 @@ impl ChunkReader for Prefix {
     }
 }
 
+/// Whether a file is a recording without any rows.
+pub(crate) fn is_without_rows(file: &File) -> bool {
+    let found = file.metadata().and_then(|metadata| whole_part(file, metadata.len()));
+    found.is_ok_and(|found| found.is_some_and(|(reader, _)| reader.metadata().file_metadata().num_rows() == 0))
+}
+
 /// Of a recording of `bytes` that does not end in a footer, the part that does, and its length; `None` if there is none.
 pub(super) fn whole_part(file: &File, bytes: u64) -> io::Result<Option<(SerializedFileReader<Prefix>, u64)>> {
     let mut buffer = Vec::new();

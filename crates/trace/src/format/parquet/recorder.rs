@@ -15,24 +15,27 @@
 //! Values that the recorder does not know are 0 or empty.
 //!
 //! A recording grows under the name `FILE.part`. Each row group is followed by a footer for all groups so far, so that
-//! whatever ends the recorder, the file is complete up to some group; a reader ignores what follows the last footer.
+//! whatever ends the recorder, the file is complete up to some checkpoint; a reader ignores what follows the last footer.
 
 // There is no parsing here, and `push` checks the numbers of its rows.
 #![allow(clippy::indexing_slicing)]
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nigh_output::{Destination, Draft};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::metadata::KeyValue;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
+use super::groups::Groups;
+use super::prefix::is_without_rows;
 use super::write::{COLUMNS, io_error, properties, write_column, write_fields};
 use super::{FAULT, LEFT_OUT};
 use crate::{Error, Op, Request, Result, Taken};
@@ -56,7 +59,7 @@ const PROGRAM_KEY: &str = "nigh.program";
 const DEVICE_BYTES_KEY: &str = "nigh.device_bytes";
 const MODULES_KEY: &str = "nigh.modules";
 
-/// The most rows of a row group: about 24 MiB while they wait.
+/// The most rows of a row group: about 24 MiB until it is full.
 const GROUP_ROWS: usize = 1 << 18;
 
 /// Programs with thousands of call stacks need a larger dictionary than the default of 1 MiB.
@@ -156,10 +159,11 @@ impl About {
 /// Writes a recording. Dropped before [`Recorder::finish`], it leaves `FILE.part`, which can be read.
 pub struct Recorder {
     path: PathBuf,
-    part: PathBuf,
+    draft: Draft,
     writer: SerializedFileWriter<File>,
+    /// Since the last full group.
     rows: Vec<Call>,
-    rows_written: u64,
+    groups: Groups,
     /// The end of the last footer.
     whole_bytes: u64,
     programs: Names,
@@ -177,13 +181,13 @@ struct Names {
 }
 
 impl Recorder {
-    /// Begins the recording of `path`, with the block size that `nigh sim` shall use.
-    pub fn create(path: &Path, taken: Taken, block_bytes: u32) -> Result<Recorder> {
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
+    /// Begins a recording, with the block size that `nigh sim` shall use.
+    pub fn create(to: &Destination, taken: Taken, block_bytes: u32) -> Result<Recorder> {
+        let path = to.path().to_owned();
+        let draft = to.grow(is_without_rows)?;
+        let file = draft.file().ok_or_else(|| nigh_output::Error::NotRegular(path.clone()))?;
         let begin = || -> io::Result<_> {
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&part)?;
+            let file = file.try_clone()?;
             let text = format!("message recording {{ {COLUMNS} {MORE_COLUMNS} }}");
             let schema = Arc::new(parse_message_type(&text).map_err(io_error)?);
             let properties = properties(block_bytes, Some(taken)).map_err(io_error)?;
@@ -193,13 +197,13 @@ impl Recorder {
                 .build();
             SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(io_error)
         };
-        let writer = begin().map_err(|source| Error::Io { path: part.clone(), source })?;
+        let writer = begin().map_err(|source| Error::Io { path: path.clone(), source })?;
         let mut recorder = Recorder {
-            path: path.to_owned(),
-            part,
+            path,
+            draft,
             writer,
             rows: Vec::new(),
-            rows_written: 0,
+            groups: Groups::default(),
             whole_bytes: 0,
             programs: Names::default(),
             files: Vec::new(),
@@ -209,6 +213,11 @@ impl Recorder {
         };
         recorder.footer().map_err(|source| recorder.io(source))?;
         Ok(recorder)
+    }
+
+    /// The new name of another recording that was found at `FILE.part`.
+    pub fn set_aside(&self) -> Option<&Path> {
+        self.draft.set_aside()
     }
 
     /// The number of the program called `name`.
@@ -252,7 +261,7 @@ impl Recorder {
     /// Completes the file up to here: what was pushed can be read whatever happens next, unless the machine loses
     /// power.
     pub fn checkpoint(&mut self) -> Result<()> {
-        if self.rows.is_empty() {
+        if self.rows.len() == self.groups.rows_small() {
             return Ok(());
         }
         self.write_group().map_err(io_error).and_then(|()| self.footer()).map_err(|source| self.io(source))
@@ -271,7 +280,7 @@ impl Recorder {
 
     /// Calls that were pushed.
     pub fn calls(&self) -> u64 {
-        self.rows_written + self.rows.len() as u64
+        self.groups.rows_full() + self.rows.len() as u64
     }
 
     /// Files that were numbered.
@@ -288,29 +297,23 @@ impl Recorder {
     /// After an error: drops what was pushed since the last complete footer, keeps the rest under the file's name, and
     /// returns the number of calls in it.
     pub fn salvage(self) -> Result<u64> {
-        let calls = self.rows_written;
+        let calls = self.groups.rows_whole();
         self.keep()?;
         Ok(calls)
     }
 
     /// Removes the file: nothing was recorded that is worth keeping.
     pub fn discard(self) -> Result<()> {
-        fs::remove_file(&self.part).map_err(|source| self.io(source))
+        Ok(self.draft.discard()?)
     }
 
     fn keep(self) -> Result<()> {
-        let Recorder { path, part, writer, whole_bytes, .. } = self;
+        let Recorder { path, draft, writer, whole_bytes, .. } = self;
         // Its buffer may hold the beginning of a group that there was no room for, and goes to the file when dropped.
         drop(writer);
-        let keep = || -> io::Result<()> {
-            let file = File::options().write(true).open(&part)?;
-            file.set_len(whole_bytes)?;
-            file.sync_all()?;
-            fs::rename(&part, &path)?;
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-        };
-        keep().map_err(|source| Error::Io { path: path.clone(), source })
+        let cut = draft.file().map_or(Ok(()), |file| file.set_len(whole_bytes));
+        cut.map_err(|source| Error::Io { path, source })?;
+        Ok(draft.commit()?)
     }
 
     fn io(&self, source: io::Error) -> Error {
@@ -321,7 +324,7 @@ impl Recorder {
         let (programs, files, stacks) = (&self.programs.names, &self.files, &self.stacks);
         let context = |row: &Call| &self.contexts[row.context as usize];
         let words = |row: &Call| ByteArray::from(row.did.word());
-        let rows = &self.rows[..];
+        let rows = &self.rows[self.groups.begin(self.rows.len())..];
         let mut group = self.writer.next_row_group()?;
         write_fields(&mut group, rows, |row| &row.request, words)?;
         write_column::<ByteArrayType, _, _>(&mut group, rows, |row| programs[row.program as usize].clone())?;
@@ -335,31 +338,19 @@ impl Recorder {
         write_column::<Int32Type, _, _>(&mut group, rows, |row| context(row).depth as i32)?;
         write_column::<ByteArrayType, _, _>(&mut group, rows, |row| stacks[row.context as usize].clone())?;
         write_column::<Int32Type, _, _>(&mut group, rows, |row| row.device_bytes as i32)?;
-        group.close()?;
-        self.rows_written += self.rows.len() as u64;
-        self.rows.clear();
+        let is_full = rows.len() == GROUP_ROWS;
+        self.groups.add(rows.len(), group.close()?, is_full);
+        if is_full {
+            self.rows.clear();
+        }
         Ok(())
     }
 
     /// Writes a footer for the groups so far.
     fn footer(&mut self) -> io::Result<()> {
-        let properties = self.writer.properties();
-        let mut pairs = properties.key_value_metadata().cloned().unwrap_or_default();
         let about = self.about.iter().flat_map(About::pairs);
-        pairs.extend(about.map(|(key, value)| KeyValue::new(key.to_owned(), value)));
-        let file = FileMetaData::new(
-            properties.writer_version().as_num(),
-            self.rows_written as i64,
-            Some(properties.created_by().to_owned()),
-            Some(pairs),
-            Arc::new(self.writer.schema_descr().clone()),
-            None,
-        );
-        let metadata = ParquetMetaData::new(file, self.writer.flushed_row_groups().to_vec());
-        let mut bytes = Vec::new();
-        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().map_err(io_error)?;
-        self.writer.write_all(&bytes)?;
-        self.writer.flush()?;
+        let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value));
+        self.groups.write_footer(&mut self.writer, about)?;
         self.whole_bytes = self.writer.bytes_written() as u64;
         Ok(())
     }

@@ -15,6 +15,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
+use super::groups::Groups;
 use super::{BLOCK_BYTES_KEY, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
 use crate::{Field, Op, Request, Taken};
 
@@ -41,7 +42,9 @@ const ZSTD_LEVEL: i32 = 3;
 /// Writes requests into a Parquet file. It buffers up to a row group of them, 48 MiB.
 pub struct ParquetWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
+    /// Since the last full group.
     rows: Vec<Request>,
+    groups: Groups,
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
@@ -50,7 +53,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         let schema = Arc::new(parse_message_type(&format!("message request {{ {COLUMNS} }}")).map_err(io_error)?);
         let properties = properties(block_bytes, taken).map_err(io_error)?.build();
         let file = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(io_error)?;
-        Ok(ParquetWriter { file, rows: Vec::new() })
+        Ok(ParquetWriter { file, rows: Vec::new(), groups: Groups::default() })
     }
 
     /// Appends `requests`.
@@ -66,6 +69,15 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(())
     }
 
+    /// Writes the buffered requests and a footer: the file can be read up to here, whatever happens next. A file with checkpoints is
+    /// complete after the last one, and has no [`finish`](ParquetWriter::finish).
+    pub(crate) fn checkpoint(&mut self) -> io::Result<()> {
+        if self.rows.len() > self.groups.rows_small() {
+            self.write_group().map_err(io_error)?;
+        }
+        self.groups.write_footer(&mut self.file, [])
+    }
+
     /// Writes the buffered requests and the footer, and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         if !self.rows.is_empty() {
@@ -76,10 +88,14 @@ impl<W: Write + Send> ParquetWriter<W> {
 
     fn write_group(&mut self) -> Result<(), ParquetError> {
         let ops = Op::ALL.map(|op| ByteArray::from(op.name()));
+        let rows = &self.rows[self.groups.begin(self.rows.len())..];
         let mut group = self.file.next_row_group()?;
-        write_fields(&mut group, &self.rows, |row| row, |row| ops[row.op as usize].clone())?;
-        group.close()?;
-        self.rows.clear();
+        write_fields(&mut group, rows, |row| row, |row| ops[row.op as usize].clone())?;
+        let is_full = rows.len() == GROUP_ROWS;
+        self.groups.add(rows.len(), group.close()?, is_full);
+        if is_full {
+            self.rows.clear();
+        }
         Ok(())
     }
 }
