@@ -194,7 +194,7 @@ fn outputs_are_whole_or_not_there() {
     let link = folder.path("link.html");
     std::os::unix::fs::symlink(&page, &link).unwrap();
     let before = std::fs::read(&page).unwrap();
-    stdout(&nigh(&["sim", text(&trace), "--html", text(&link), "--policy", "fifo", "--size", "2b"]));
+    stdout(&nigh(&["sim", text(&trace), "--html", text(&link), "--force", "--policy", "fifo", "--size", "2b"]));
     assert!(link.is_symlink() && std::fs::read(&page).unwrap() != before);
     stdout(&nigh(&["sim", text(&trace), "--html", "/dev/null", "--policy", "fifo", "--size", "2b"]));
     assert!(!Path::new("/dev/null").is_file());
