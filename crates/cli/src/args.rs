@@ -7,6 +7,7 @@ mod hardening;
 mod level;
 mod programs;
 mod serving;
+mod trace;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use programs::ADVISE_HELP;
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
 use serving::SERVE_HELP;
+pub(crate) use trace::{LayoutArgs, OrderArg, TraceCommand};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -805,121 +807,7 @@ pub(crate) struct GenerateArgs {
     pub(crate) poisson: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct LayoutArgs {
-    /// The trace, each of whose volumes is a file: a path, or '-' for standard input
-    pub(crate) from: PathBuf,
-    /// The trace to write, or '-' for standard output; its name determines format and compression
-    pub(crate) to: PathBuf,
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
-    /// The files' sizes and paths (CSV: file_id,size,path); without it, a file ends where its last request ends
-    #[arg(long, value_name = "FILE")]
-    pub(crate) files: Option<PathBuf>,
-    /// Take the places from this list instead (CSV: file,offset,disk,length)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "order", "fragmentation", "at"])]
-    pub(crate) places: Option<PathBuf>,
-    /// In which order files lie on the disk
-    #[arg(long, value_enum, default_value = "first-use")]
-    pub(crate) order: OrderArg,
-    /// The share of block boundaries inside files at which the file is cut, such as 5%; the pieces after cuts lie
-    /// all over the disk
-    #[arg(long, value_name = "SHARE", default_value = "0%")]
-    pub(crate) fragmentation: String,
-    /// Seed of the random cuts and of the places of the pieces
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Where the first file begins, such as 2G; use it to place several programs' files on one disk
-    #[arg(long, value_name = "SIZE", default_value = "0")]
-    pub(crate) at: String,
-    /// Use the places of the files on this machine's disk (FIEMAP), found by their paths in --files
-    #[arg(long, requires = "files", conflicts_with_all = ["order", "fragmentation", "at"])]
-    pub(crate) fiemap: bool,
-    /// Write the places here (CSV: file,offset,disk,length), for 'nigh sim --extents'
-    #[arg(long, value_name = "FILE")]
-    pub(crate) extents: Option<PathBuf>,
-    /// The format to write, if the file's name does not determine it
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to_format: Option<String>,
-    /// Replace files if they exist
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OrderArg {
-    /// In the order of first use
-    FirstUse,
-    /// By path: the files of a folder lie together
-    Name,
-}
-
 /// A count such as `10` or `20k`.
 fn parse_count(text: &str) -> Result<u64, &'static str> {
     nigh_text::count(text).ok_or("expected a count such as 10 or 20k")
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TraceCommand {
-    /// Summarize a trace: its requests, their sizes, and how often blocks are used again; of recordings also who reads what, how often
-    Info {
-        /// The trace: a file, or '-' for standard input
-        trace: PathBuf,
-        #[command(flatten)]
-        input: InputArgs,
-        /// Of a recording, how many programs and files to list, those with the most reads first
-        #[arg(short = 'n', long, value_name = "COUNT", default_value = "10", value_parser = parse_count)]
-        top: u64,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print the first requests of a trace as CSV
-    Head {
-        /// The trace: a file, or '-' for standard input
-        trace: PathBuf,
-        /// Requests to print
-        #[arg(short = 'n', long, default_value = "10", value_parser = parse_count)]
-        count: u64,
-        #[command(flatten)]
-        input: InputArgs,
-    },
-    /// Convert a trace to another format
-    Convert {
-        /// The trace: a file, or '-' for standard input
-        from: PathBuf,
-        /// The file to write, or '-' for standard output; its name determines format and compression
-        to: PathBuf,
-        #[command(flatten)]
-        input: InputArgs,
-        /// The format to write, if the file's name does not determine it
-        #[arg(long, value_name = "FORMAT")]
-        to_format: Option<String>,
-        /// Replace the file if it exists
-        #[arg(long)]
-        force: bool,
-    },
-    /// Generate a workload
-    #[command(after_long_help = crate::generators::generators_help())]
-    Generate {
-        /// What to generate, such as 'zipf:blocks=1M:alpha=0.9' (see below)
-        spec: String,
-        /// The file to write, or '-' for standard output; its name determines format and compression
-        to: PathBuf,
-        #[command(flatten)]
-        generation: GenerateArgs,
-        /// Bytes in a block, a power of two, such as 4096 or 64K
-        #[arg(long, value_name = "BYTES", default_value = "4096")]
-        block_size: String,
-        /// The format to write, if the file's name does not determine it
-        #[arg(long, value_name = "FORMAT")]
-        to_format: Option<String>,
-        /// Replace the file if it exists
-        #[arg(long)]
-        force: bool,
-    },
-    /// Place the files of a trace on a disk, and write the trace of that disk
-    Layout(Box<LayoutArgs>),
-    /// List the trace formats
-    Formats,
 }

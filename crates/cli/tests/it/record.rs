@@ -160,7 +160,7 @@ fn what_cannot_be_recorded_is_one_line() {
     let server = folder.serve(&["disk=memory:8M", "--control", &control, "--sandbox-allow", &folder.text("")]);
     let record = |more: &[&str]| refusal(&nigh(&[&["ctl", "--control", &control, "record"], more].concat()));
     assert!(record(&["--stop"]).contains("nothing is being recorded"));
-    assert!(record(&["/nowhere/trace.parquet"]).contains("/nowhere/trace.parquet: No such file"));
+    assert!(record(&["/nowhere/trace.parquet"]).contains("/nowhere/trace.parquet: there is no folder /nowhere"));
     assert!(record(&[&folder.text("trace.doc")]).contains("trace.doc"));
     assert!(record(&[&folder.text("trace.lirs")]).contains(".csv"));
     assert!(record(&[&file, "--export", "disc"]).contains("no export disc"));

@@ -4,13 +4,12 @@
 //! behind them, in a group twice as large, so that there are few groups, and a footer is short: the number of small groups is at most the
 //! logarithm of the rows in a full one. What a larger group replaces remains in the file, where no later footer names it.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
 
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaDataPtr};
 use parquet::file::writer::SerializedFileWriter;
-
-use super::write::io_error;
 
 #[derive(Default)]
 pub(super) struct Groups {
@@ -64,7 +63,7 @@ impl Groups {
         &mut self,
         file: &mut SerializedFileWriter<W>,
         more: impl IntoIterator<Item = KeyValue>,
-    ) -> io::Result<()> {
+    ) -> Result<(), ParquetError> {
         let properties = file.properties();
         let mut pairs = properties.key_value_metadata().cloned().unwrap_or_default();
         pairs.extend(more);
@@ -80,7 +79,7 @@ impl Groups {
         let groups = self.full.iter().chain(self.small.iter().map(|(_, group)| group));
         let metadata = ParquetMetaData::new(about, groups.map(|group| (**group).clone()).collect());
         let mut bytes = Vec::new();
-        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().map_err(io_error)?;
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish()?;
         file.write_all(&bytes)?;
         file.flush()?;
         self.rows_whole = rows;

@@ -350,7 +350,7 @@ impl Recorder {
     fn footer(&mut self) -> io::Result<()> {
         let about = self.about.iter().flat_map(About::pairs);
         let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value));
-        self.groups.write_footer(&mut self.writer, about)?;
+        self.groups.write_footer(&mut self.writer, about).map_err(io_error)?;
         self.whole_bytes = self.writer.bytes_written() as u64;
         Ok(())
     }

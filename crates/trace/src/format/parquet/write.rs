@@ -75,7 +75,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         if self.rows.len() > self.groups.rows_small() {
             self.write_group().map_err(io_error)?;
         }
-        self.groups.write_footer(&mut self.file, [])
+        self.groups.write_footer(&mut self.file, []).map_err(io_error)
     }
 
     /// Writes the buffered requests and the footer, and returns the output.
