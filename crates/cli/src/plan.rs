@@ -11,6 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use nigh_output::Destination;
+use nigh_sim::plan::Advice;
 use nigh_sim::{Loader, Options, Sizes};
 use nigh_trace::Taken;
 use nigh_trace::format::parquet::ParquetReader;
@@ -91,8 +92,10 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     found.results.notes.extend(left_out);
     let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace);
     // The kernel reads ahead for programs that were recorded above its page cache, by a rule of its own.
-    if let Some(rule) = readahead.filter(|_| source.taken != Some(Taken::Above)) {
-        verdict.ahead = ahead::compare(args, rule, &verdict)?;
+    let is_served = source.taken != Some(Taken::Above) && verdict.advice != Advice::Record;
+    if let Some(rule) = readahead.filter(|_| is_served) {
+        let policies: Vec<String> = answers.policies().map(ToString::to_string).collect();
+        verdict.ahead = Some(ahead::compare(args, &rule, &policies, verdict.advised_blocks())?);
     }
     let told = words::tell(&verdict, args, source.taken, is_profiled(&args.trace));
     let text = match args.json {

@@ -2,11 +2,9 @@
 
 use anyhow::ensure;
 use nigh_prefetch::Spec;
-use nigh_sim::plan::Advice;
 use serde::Serialize;
 
 use super::timed::sim;
-use super::verdict::Verdict;
 use crate::args::PlanArgs;
 use crate::timed;
 
@@ -53,16 +51,12 @@ pub(super) fn rule(args: &PlanArgs) -> anyhow::Result<Option<Spec>> {
     Ok(Some(rule).filter(|rule| *rule != Spec::None && args.sample.is_none()))
 }
 
-/// Replays the trace again, with and without read-ahead. `None` if a server is not what is advised on.
-pub(super) fn compare(args: &PlanArgs, rule: Spec, verdict: &Verdict) -> anyhow::Result<Option<Ahead>> {
-    let blocks = verdict.advised_blocks();
-    if verdict.advice == Advice::Record {
-        return Ok(None);
-    }
+/// Replays the trace again with `policies` in a cache of `blocks`, with and without read-ahead.
+pub(super) fn compare(args: &PlanArgs, rule: &Spec, policies: &[String], blocks: u64) -> anyhow::Result<Ahead> {
     let mut combinations = Vec::new();
-    for readahead in [rule.clone(), Spec::None] {
+    for readahead in [rule, &Spec::None] {
         let mut sim = sim(args)?;
-        sim.policy = verdict.answers.policies().map(ToString::to_string).collect();
+        sim.policy = policies.to_vec();
         sim.size = vec![format!("{blocks}b")];
         sim.timed.readahead = Some(readahead.to_string());
         combinations.extend(timed::rows_at_once(&sim)?.into_iter().map(|row| Combination {
@@ -73,7 +67,7 @@ pub(super) fn compare(args: &PlanArgs, rule: Spec, verdict: &Verdict) -> anyhow:
         }));
     }
     let serve = best(&combinations);
-    Ok(Some(Ahead { readahead: rule.to_string(), blocks, combinations, serve }))
+    Ok(Ahead { readahead: rule.to_string(), blocks, combinations, serve })
 }
 
 /// The combination that waits least, for misses and for transfers; the first of several.
