@@ -356,7 +356,7 @@ fn boot(
         let ended = guest.try_wait()?.is_some();
         let said = String::from_utf8_lossy(&fs::read(console)?).replace('\r', "");
         let whole = said.get(..said.rfind('\n').map_or(0, |end| end + 1)).unwrap_or_default();
-        // What the firmware leaves on the console stands before the first line.
+        // The firmware leaves something on the console before the first line.
         let lines: Vec<&str> = whole.lines().filter_map(|line| Some(line.split_once("guest: ")?.1)).collect();
         for line in lines.get(reported..).unwrap_or_default() {
             report(line)?;

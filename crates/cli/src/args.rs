@@ -734,7 +734,7 @@ pub(crate) enum AllocateArg {
 }
 
 impl SimArgs {
-    /// Where the page is written.
+    /// The place of the page.
     pub(crate) fn page(&self) -> Result<Option<Destination>, nigh_output::Error> {
         let profiles = self.timed.device.iter().flat_map(|devices| devices.split(','));
         // A profile may be that of one volume: 0=mine.toml.

@@ -60,8 +60,8 @@ impl Destination {
         Ok(Draft { given: self.given.clone(), output, set_aside: None })
     }
 
-    /// Begins a file that takes long: it is `FILE.part` until it is complete, and remains that if this process is killed. What
-    /// another one left there is set aside, or removed if it `is_useless`.
+    /// Begins a file that takes long: it is `FILE.part` until it is complete, and remains that if this process is killed. A
+    /// file that is there already is set aside, or removed if it `is_useless`.
     pub fn grow(&self, is_useless: impl Fn(&File) -> bool) -> Result<Draft, Error> {
         let (output, set_aside) = match &self.kind {
             Kind::Stdout => (Output::Stdout(io::stdout()), None),

@@ -64,7 +64,7 @@ pub enum SpecError {
 }
 
 impl Spec {
-    /// What a server does, and a simulation of one with a device, unless another algorithm was asked for.
+    /// The algorithm of a server, and of a simulation with a device, unless another one was asked for.
     pub const SERVED: Spec = Spec::Auto;
     /// The default number of streams that are remembered.
     pub const STREAMS: usize = 32;

@@ -41,7 +41,7 @@ phase() {
     sleep 2
 }
 echo "guest: phase boot 0 $(cut -d' ' -f1 /proc/uptime)"
-# What the system does in the background after it started.
+# The system goes on to start in the background.
 sleep 20
 echo "guest: phase settle 0 20"
 sleep 2

@@ -12,7 +12,7 @@ use crate::timed;
 /// 8 % of it.
 const TRANSFER: f64 = 0.05;
 
-/// What read-ahead changes, in a cache as advised.
+/// The effect of read-ahead in a cache as advised.
 #[derive(Serialize)]
 pub(super) struct Ahead {
     /// The rule that is compared with none.

@@ -59,7 +59,7 @@ pub(super) struct Verdict<'a> {
     pub(super) filled: Option<f64>,
     pub(super) timed: Option<Vec<Timing>>,
     pub(super) price: Option<Price>,
-    /// What read-ahead changes, if it was compared.
+    /// The effect of read-ahead, if it was compared.
     pub(super) ahead: Option<Ahead>,
 }
 

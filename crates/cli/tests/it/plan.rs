@@ -144,7 +144,7 @@ fn pages_open_with_a_verdict() {
     let folder = tempfile::tempdir().unwrap();
     let trace = workload(folder.path());
     let (trace, page) = (trace.to_str().unwrap(), folder.path().join("page.html"));
-    let html = ["--html", page.to_str().unwrap()];
+    let html = ["--force", "--html", page.to_str().unwrap()];
     let verdict = |arguments: &[&str]| {
         printed(&[arguments, &html].concat());
         on_page(&page)["verdict"].clone()

@@ -67,7 +67,7 @@ fn of_a_simulation() {
         ("sample", vec![("--sample", "50%")]),
         ("shards", vec![("--shards", "2"), ("--size", "40b")]),
         ("warmup", vec![("--warmup", "100")]),
-        ("internals", vec![("--internals", "40b"), ("--size", "40b"), ("--html", &page)]),
+        ("internals", vec![("--internals", "40b"), ("--size", "40b"), ("--html", &page), ("--force", "")]),
         ("patterns", vec![("--patterns", &trace), ("--policy", "aoio")]),
         ("contents", vec![("--contents", &contents), ("--content", "none")]),
         ("levels", vec![("--levels", "20b,40b")]),

@@ -2,7 +2,7 @@
 //!
 //! Each checkpoint appends a group, and then a footer for all groups so far. Rows that are in a small group are written again with those
 //! behind them, in a group twice as large, so that there are few groups, and a footer is short: the number of small groups is at most the
-//! logarithm of the rows in a full one. What a larger group replaces remains in the file, where no later footer names it.
+//! logarithm of the rows in a full one. Groups that a larger one replaces remain in the file, where no later footer names them.
 
 use std::io::Write;
 use std::sync::Arc;
