@@ -257,6 +257,12 @@ fn introduce(server: &Service) {
     let Statistics { host, exports, .. } = server.statistics();
     let HostStatistics { memory_bytes, policy, readahead, .. } = host;
     tracing::info!("cache of {}, policy {policy}, read-ahead {readahead}", human_bytes(memory_bytes));
+    let of_blocks = policy.rsplit('/').next().and_then(|policy| policy.parse::<Spec>().ok());
+    if of_blocks.is_some_and(|policy| policy.info().streams) {
+        tracing::warn!(
+            "policy {policy} distinguishes the code that reads, which a server does not see: each connection counts as one code, so it may hit much less than in 'nigh sim'"
+        );
+    }
     for ExportStatistics { disk, options, uris, .. } in exports {
         let options = options.unusual(&disk.name).to_string();
         let more = if options.is_empty() { options } else { format!(", {options}") };

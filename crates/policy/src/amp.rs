@@ -209,6 +209,7 @@ impl Configured for Amp {
         }],
         offline: false,
         spatial: false,
+        streams: true,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

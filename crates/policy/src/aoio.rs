@@ -115,6 +115,7 @@ impl Configured for Aoio {
         }],
         offline: false,
         spatial: true,
+        streams: true,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

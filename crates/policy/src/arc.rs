@@ -25,6 +25,7 @@ impl Configured for Arc {
         params: &[],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(_params: &Params, capacity: u32) -> Result<u32, SpecError> {

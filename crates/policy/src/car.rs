@@ -26,6 +26,7 @@ impl Configured for Car {
         params: &[],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(_params: &Params, capacity: u32) -> Result<u32, SpecError> {

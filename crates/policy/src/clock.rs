@@ -39,6 +39,7 @@ impl Configured for Clock {
         }],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Clock, SpecError> {

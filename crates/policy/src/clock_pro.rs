@@ -133,6 +133,7 @@ impl Configured for ClockPro {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -125,6 +125,7 @@ impl Configured for Dulo {
         ],
         offline: false,
         spatial: true,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

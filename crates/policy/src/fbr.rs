@@ -189,6 +189,7 @@ impl Configured for Fbr {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Fbr, SpecError> {

@@ -51,6 +51,7 @@ impl Configured for GClock {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<GClock, SpecError> {

@@ -103,6 +103,7 @@ impl Configured for Lfu {
         params: &[],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lfu, SpecError> {

@@ -105,6 +105,7 @@ impl Configured for Linux {
         }],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -112,6 +112,7 @@ impl<O: Orders> Configured for Lirs<O> {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

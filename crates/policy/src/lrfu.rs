@@ -132,6 +132,7 @@ impl Configured for Lrfu {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lrfu, SpecError> {

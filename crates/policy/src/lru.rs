@@ -21,6 +21,7 @@ impl Configured for Lru {
         params: &[],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lru, SpecError> {

@@ -152,6 +152,7 @@ impl Configured for Lru2 {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -132,6 +132,7 @@ impl Configured for Mq {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -90,6 +90,7 @@ impl Configured for Opt {
         params: &[],
         offline: true,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Opt, SpecError> {

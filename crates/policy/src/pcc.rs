@@ -80,6 +80,7 @@ impl Configured for Pcc {
         ],
         offline: false,
         spatial: true,
+        streams: true,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -141,6 +141,7 @@ impl Configured for S3Fifo {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -54,6 +54,7 @@ impl Configured for Sieve {
         params: &[],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Sieve, SpecError> {

@@ -25,6 +25,8 @@ pub struct Info {
     pub offline: bool,
     /// Whether it depends on which blocks are neighbours; a sample of blocks contains hardly any.
     pub spatial: bool,
+    /// Whether it distinguishes streams: the code that issues requests.
+    pub streams: bool,
 }
 
 /// One parameter of a policy.

@@ -102,6 +102,7 @@ impl Configured for Ubm {
         ],
         offline: false,
         spatial: true,
+        streams: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -25,6 +25,7 @@ pub(crate) const INFO: Info = Info {
     ],
     offline: false,
     spatial: false,
+    streams: false,
 };
 
 /// Where an unknown block is cached when all levels are full: `out`, `last` or `adapt`.

@@ -240,6 +240,7 @@ impl Configured for WTinyLfu {
         ],
         offline: false,
         spatial: false,
+        streams: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {

@@ -330,6 +330,20 @@ fn stdio_21_is_a_socket_as_input_whatever_the_output_is() {
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 
+/// Policies that need the code that reads have only connections here.
+#[test]
+fn streams_10_a_policy_without_code_is_reported() {
+    for (policy, is_reported) in [("aoio", true), ("pcc", true), ("amp", true), ("lirs", false)] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(ours);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["serve", "--stdio", "--log", "warn", "--policy", policy, "disk=memory:1M"]);
+        let output = command.stdin(OwnedFd::from(theirs)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains(&format!("policy {policy} distinguishes the code that reads")), is_reported, "{said}");
+    }
+}
+
 /// Who sends a byte now and then holds up neither the next client nor the end.
 #[test]
 fn metrics_14_are_not_held_up() {
