@@ -12,6 +12,9 @@ use crate::args::PlanArgs;
 use crate::size::{human_bytes, human_time};
 use crate::timed::Timing;
 
+/// A hit ratio below this is nothing to save memory for.
+const HITS_LEAST: f64 = 0.01;
+
 pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: bool) -> Told {
     let mut facts = vec![Fact { about: "target", sentence: target(verdict, args.target.is_none()) }];
     if verdict.advice != Advice::Record {
@@ -34,7 +37,11 @@ pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_
     if !assumed.is_empty() {
         facts.push(Fact { about: "assumed", sentence: format!("{}.", assumed.join("; ")) });
     }
-    Told { headline: headline(verdict), facts, next: next(verdict, args, taken, is_profiled) }
+    Told {
+        headline: headline(verdict, args.have.is_none(), taken),
+        facts,
+        next: next(verdict, args, taken, is_profiled),
+    }
 }
 
 fn size(verdict: &Verdict, blocks: u64) -> String {
@@ -65,7 +72,19 @@ fn best(verdict: &Verdict) -> String {
     verdict.answers.best.as_ref().map_or_else(String::new, ToString::to_string)
 }
 
-fn headline(verdict: &Verdict) -> String {
+/// The advice, as an order only if it is certain and can be followed.
+fn headline(verdict: &Verdict, is_assumed: bool, taken: Option<Taken>) -> String {
+    let order = order(verdict, is_assumed, taken);
+    let mut letters = order.chars();
+    match letters.next() {
+        Some(first) if verdict.certainty == Certainty::Low && verdict.advice != Advice::Record => {
+            format!("Not certain enough to act on: {}{}", first.to_lowercase(), letters.as_str())
+        }
+        _ => order,
+    }
+}
+
+fn order(verdict: &Verdict, is_assumed: bool, taken: Option<Taken>) -> String {
     let answers = verdict.answers;
     let evidence = &answers.evidence;
     let (present, best) = (&answers.present, best(verdict));
@@ -78,9 +97,13 @@ fn headline(verdict: &Verdict) -> String {
             "This trace cannot judge a cache of {have}: all blocks that it refers to take {}. Record a longer one.",
             size(verdict, evidence.distinct)
         ),
+        Advice::Change if taken == Some(Taken::Above) => format!(
+            "With {have}, {best} would hit {} of the references, and {present} {before}. The kernel's policy cannot be changed, but programs can give it hints.",
+            hits(evidence.changed.as_ref())
+        ),
         Advice::Change => format!(
-            "Change the policy to {best}: with the {have} that you have it hits {} of the references, {present} hits {before}, \
-             and {} with {add} more.",
+            "Change the policy to {best}: with {} it hits {} of the references, {present} hits {before}, and {} with {add} more.",
+            if is_assumed { format!("{have} (assumed)") } else { format!("the {have} that you have") },
             hits(evidence.changed.as_ref()),
             hits(Some(&evidence.grown))
         ),
@@ -166,7 +189,9 @@ fn policy(verdict: &Verdict) -> String {
             "No policy compared hits more than {present} with {have}; {best} comes next with {reached}.{bound}"
         );
     }
-    let saving = answers.equal.filter(|cell| cell.blocks < answers.question.have).map_or_else(String::new, |cell| {
+    // Where the present policy hits nearly nothing, nearly no memory is enough for that.
+    let is_saving = |cell: &Cell| cell.blocks < answers.question.have && evidence.present.cell.hit_ratio >= HITS_LEAST;
+    let saving = answers.equal.filter(is_saving).map_or_else(String::new, |cell| {
         let saved = answers.question.have - cell.blocks;
         let worth = verdict.price.as_ref().map_or_else(String::new, |price| {
             format!(", worth {} at {}", amount(price.of(verdict.bytes(saved))), price.text)
@@ -177,7 +202,14 @@ fn policy(verdict: &Verdict) -> String {
             100.0 * saved as f64 / answers.question.have as f64
         )
     });
-    format!("{best} hits {reached} with {have} ({}).{saving}{bound}", points(gain.ratio))
+    let at_target = match answers.reached {
+        [Some(of_present), Some(of_best)] if of_present.blocks < of_best.blocks => {
+            format!(" For the target, {present} needs less than {best}.")
+        }
+        [Some(_), None] => format!(" {best} does not reach the target."),
+        _ => String::new(),
+    };
+    format!("{best} hits {reached} with {have} ({}).{saving}{at_target}{bound}", points(gain.ratio))
 }
 
 fn readahead(verdict: &Verdict) -> Option<String> {
@@ -318,6 +350,10 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: b
         }
         Advice::Change | Advice::Grow | Advice::Both if taken == Some(Taken::Above) => {
             format!("nigh sim {trace} --policy linux,opt --size {},{} --html report.html", flag(have), flag(grown))
+        }
+        // Nobody said that the cache has this memory.
+        Advice::Change | Advice::Grow | Advice::Both if args.have.is_none() => {
+            format!("nigh plan {trace} --have {}    # with the memory that the cache has: this was assumed", flag(have))
         }
         Advice::Change => serve(have, &best),
         Advice::Grow => serve(grown, &answers.present.to_string()),

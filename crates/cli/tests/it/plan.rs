@@ -209,3 +209,23 @@ fn a_plan_that_cannot_be_made_is_one_line() {
     let said = refused(&["plan", "-", "--device", "hdd-7200"]);
     assert!(said.contains("the trace is read twice, so it must be a file"), "{said}");
 }
+
+/// The first time, nobody says how much memory there is; and LRU hits nothing in a loop that does not fit.
+#[test]
+fn plan_15_commands_nothing_that_is_assumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("loop.lirs");
+    let text: String = (0..40_000).map(|at| format!("{}\n", at % 2000)).collect();
+    std::fs::write(&trace, text).unwrap();
+    let trace = trace.to_str().unwrap();
+    let plan = |more: &[&str]| json(&[&["plan", trace, "--policy", "lru,lirs"], more].concat());
+    let assumed = plan(&[]);
+    let text = assumed["verdict"].to_string();
+    assert!(assumed["verdict"]["headline"].as_str().unwrap().contains("(assumed) it hits"), "{text}");
+    assert!(assumed["verdict"]["next"].as_str().unwrap().contains("plan") && !text.contains("nigh serve"), "{text}");
+    assert!(!text.contains("is enough for"), "no memory is enough for no hits: {text}");
+    let given = plan(&["--have", "800K"]);
+    let next = given["verdict"]["next"].as_str().unwrap();
+    assert!(next.starts_with("nigh serve --memory 800K --policy lirs"), "{next}");
+    assert!(given["verdict"]["headline"].as_str().unwrap().contains("that you have it hits"));
+}
