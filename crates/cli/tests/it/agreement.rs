@@ -137,7 +137,9 @@ fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: 
     let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
     let disk = format!("disk={image}");
     let plain = ["--memory", &memory, "--policy", policy, "--control", &control, "--warm", "none", &disk];
-    let server = folder.serve(&[&plain[..], more].concat());
+    // As a replay without a device, unless the rule is part of what is compared.
+    let rule: &[&str] = if more.contains(&"--readahead") { &[] } else { &["--readahead", "none"] };
+    let server = folder.serve(&[&plain[..], rule, more].concat());
     feed(&server, &trace.requests, in_flight);
     let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));
     server.end();
@@ -178,7 +180,7 @@ fn replay_equals_service(folder: &Folder, trace: &Trace) {
     let mut different = Vec::new();
     let (blocks, replayed) = self::replayed(trace, "10%", &[]);
     if trace.disk_bytes < DEVICE {
-        let (_, timed) = self::replayed(trace, "10%", &["--device", "hdd-10k"]);
+        let (_, timed) = self::replayed(trace, "10%", &["--device", "hdd-10k", "--readahead", "none"]);
         for ((policy, hits), (_, timed)) in replayed.iter().zip(timed) {
             if timed != *hits {
                 different.push(format!("{policy}: replayed {hits}, in simulated time {timed}"));

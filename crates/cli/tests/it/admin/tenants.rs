@@ -168,7 +168,7 @@ fn an_allocation_leaves_no_choice_of_size_and_shards() {
 
 #[test]
 fn tenants_have_the_policy_of_the_cache_or_their_own() {
-    let set = ["--policy", "lirs", "--set", "other:policy=clock-pro"];
+    let set = ["--policy", "lirs", "--set", "other:policy=clock-pro", "--readahead", "none"];
     let nigh = start(&set);
     let policies = || [0, 1].map(|at| nigh.status()["tenants"][at]["policy"].as_str().unwrap().to_owned());
     assert_eq!(nigh.status()["policy"], "lru-sp/lirs");

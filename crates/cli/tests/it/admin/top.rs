@@ -22,7 +22,8 @@ fn busy(nigh: &Controlled, over: &AtomicBool) {
 
 #[test]
 fn a_pipe_gets_one_table_or_one_object() {
-    let server = Controlled::start(tempfile::tempdir().unwrap(), &["busy=memory:64M", "idle=memory:1M"]);
+    let arguments = ["busy=memory:64M", "idle=memory:1M", "--readahead=none"];
+    let server = Controlled::start(tempfile::tempdir().unwrap(), &arguments);
     let control = server.path("control");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
