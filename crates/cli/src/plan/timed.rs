@@ -24,7 +24,7 @@ pub(super) fn sim(args: &PlanArgs) -> anyhow::Result<SimArgs> {
     Ok(sim)
 }
 
-/// Reads what the command line says of the simulation, without the trace.
+/// Reads the settings of the simulation, without the trace.
 pub(super) fn settings(args: &PlanArgs, device: &str) -> anyhow::Result<Settings> {
     let mut sim = sim(args)?;
     sim.timed.device = Some(device.to_owned());

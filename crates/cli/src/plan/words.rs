@@ -189,7 +189,7 @@ fn policy(verdict: &Verdict) -> String {
             "No policy compared hits more than {present} with {have}; {best} comes next with {reached}.{bound}"
         );
     }
-    // Where the present policy hits nearly nothing, nearly no memory is enough for that.
+    // If the present policy hits nearly nothing, nearly no memory is enough for that.
     let is_saving = |cell: &Cell| cell.blocks < answers.question.have && evidence.present.cell.hit_ratio >= HITS_LEAST;
     let saving = answers.equal.filter(is_saving).map_or_else(String::new, |cell| {
         let saved = answers.question.have - cell.blocks;
