@@ -4,7 +4,7 @@
 //! blocks are worth keeping. LIRS, for instance, takes the next new block for one with a short re-use distance whenever
 //! it grows.
 
-use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, build, build_large};
+use nigh_policy::{Access, Block, Policy, Room, Setup, Slot, Spec, SpecError, build_to_grow};
 
 /// The local number of no slot.
 const FREE: u32 = u32::MAX;
@@ -54,19 +54,11 @@ pub(crate) struct Local {
 impl Local {
     /// An instance without blocks, which can have all slots of the cache.
     pub(crate) fn new(spec: &Spec, block_bytes: u32, cache: Largest) -> Result<Local, SpecError> {
+        let Largest { capacity, slots } = cache;
+        let most = Setup { capacity, slots, ghosts: 0, block_bytes, future: None, patterns: None };
+        let policy = build_to_grow(spec, SLOTS_FIRST, &most)?;
         let room = Room { capacity: 1, slots: SLOTS_FIRST, ghosts: 0 };
-        let setup = Setup { capacity: 1, slots: SLOTS_FIRST, ghosts: 0, block_bytes, future: None, patterns: None };
-        let with = |setup: &Setup| match build(spec, setup)? {
-            small if small.slots_most() < cache.slots => build_large(spec, setup),
-            policy => Ok(policy),
-        };
-        // Parameters may be numbers of blocks, for which one block is too few at first.
-        let policy = with(&setup).or_else(|_| {
-            let mut policy = with(&Setup { capacity: cache.capacity.max(1), ..setup })?;
-            policy.resize(room);
-            Ok(policy)
-        });
-        Ok(Local { policy: policy?, slots: Vec::new(), free: Vec::new(), blocks: 0, room })
+        Ok(Local { policy, slots: Vec::new(), free: Vec::new(), blocks: 0, room })
     }
 
     /// The most slots that the policy can number.
@@ -142,6 +134,11 @@ impl Local {
         self.fit(budget);
         self.policy.insert(Slot(number), access);
         number
+    }
+
+    /// The policy goes on with what it has begun. The caller must take the slots that are forgotten because of it.
+    pub(crate) fn go_on(&mut self, access: &Access, block: &dyn Fn(Slot) -> Block) {
+        self.policy.go_on(access, &|number| block(Slot(self.slots[number.index()])));
     }
 
     /// The block with the local number `number` was referenced.

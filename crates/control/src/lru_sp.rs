@@ -37,7 +37,7 @@ mod step;
 mod sweep;
 
 use nigh_policy::list::{Links, List};
-use nigh_policy::{Access, Kind, Policy, Room, Setup, Slot, Tenant};
+use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Tenant};
 
 use crate::config::{Allocation, Config};
 use crate::directive::Order;
@@ -351,6 +351,13 @@ impl Policy for LruSp {
             self.lru.push_front(&mut self.links, slot);
         } else {
             self.insert_slowly(slot, access);
+        }
+    }
+
+    fn go_on(&mut self, access: &Access, block: &dyn Fn(Slot) -> Block) {
+        if let Some(managed) = &mut self.managed {
+            managed.pools.go_on(access, block);
+            self.collect();
         }
     }
 

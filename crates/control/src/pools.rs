@@ -6,7 +6,7 @@
 //! policy, and the previous one chooses victims as long as it has blocks. Between LRU and MRU nothing moves: the list
 //! is the same.
 
-use nigh_policy::{Access, Slot, SpecError};
+use nigh_policy::{Access, Block, Slot, SpecError};
 
 use crate::chains::{Chain, Chains};
 use crate::directive::Order;
@@ -67,6 +67,8 @@ pub(crate) struct Pools {
     handing: Vec<u32>,
     /// The pool whose policy named a victim for the next block to be inserted, and that block's number.
     exchange: Option<(u32, u32)>,
+    /// The pool of the block that was inserted last.
+    entered: Option<u32>,
     /// Sweeps so far.
     sweeps: u32,
     /// Slots that policies no longer remember, until the owner of the pools takes them.
@@ -89,6 +91,7 @@ impl Pools {
             policies: 0,
             handing: Vec::new(),
             exchange: None,
+            entered: None,
             sweeps: 0,
             gone: Vec::new(),
         }
@@ -319,6 +322,7 @@ impl Pools {
 
     /// Adds `slot`, which is in no pool, to `pool`.
     pub(crate) fn insert(&mut self, pool: u32, slot: Slot, access: &Access, how: Enter) {
+        self.entered = Some(pool);
         let Pool { list, order, swept, .. } = &mut self.pools[pool as usize];
         let back = match how {
             Enter::Referenced => false,
@@ -345,6 +349,15 @@ impl Pools {
             self.forget(slot);
         }
         self.add(pool, slot, access);
+    }
+
+    /// The policy of the pool of the block that was inserted last goes on with what it has begun.
+    pub(crate) fn go_on(&mut self, access: &Access, block: &dyn Fn(Slot) -> Block) {
+        let Some(pool) = self.entered.take() else { return };
+        if let Some(policy) = &mut self.pools[pool as usize].policy {
+            policy.go_on(access, block);
+            self.drain(pool, None);
+        }
     }
 
     fn is_ghost_of(&self, slot: Slot, pool: u32) -> bool {

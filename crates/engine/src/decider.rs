@@ -2,7 +2,8 @@
 
 use nigh_control::{Index, LruSp};
 use nigh_policy::{
-    Access, Kind, Policy, Promises, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build,
+    Access, Block, Chosen, Kind, Policy, Promises, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant,
+    build,
 };
 
 use crate::error::ConfigError;
@@ -96,8 +97,9 @@ impl Single {
     /// The policy `spec`. Prefetched blocks wait beside it, or enter it at once.
     pub(crate) fn new(spec: &Spec, setup: &Setup, waits: bool) -> Result<Single, SpecError> {
         let Setup { capacity, slots, ghosts, .. } = *setup;
-        let policies = Succession::new(build(spec, setup)?, slots);
-        Ok(Single { policies: Promises::new(policies, Room { capacity, slots, ghosts }, waits) })
+        let room = Room { capacity, slots, ghosts };
+        let policies = Succession::new(build(spec, setup)?, room);
+        Ok(Single { policies: Promises::new(policies, room, waits) })
     }
 }
 
@@ -115,6 +117,10 @@ impl Policy for Single {
     #[inline]
     fn insert(&mut self, slot: Slot, access: &Access) {
         self.policies.insert(slot, access);
+    }
+
+    fn go_on(&mut self, access: &Access, block: &dyn Fn(Slot) -> Block) {
+        self.policies.go_on(access, block);
     }
 
     fn shed(&mut self) -> Slot {
@@ -141,6 +147,10 @@ impl Policy for Single {
 
     fn check(&self) {
         self.policies.check();
+    }
+
+    fn chosen(&self) -> Option<Chosen> {
+        self.policies.chosen()
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
@@ -269,8 +279,8 @@ mod tests {
         engine.attach(Port(0), PortConfig::default()).unwrap();
         engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), 1 << 20)]).unwrap();
         let heard = Heard::default();
-        let policies = Succession::new(Box::new(Recorder(Arc::clone(&heard))), 200);
         let room = Room { capacity: 100, slots: 200, ghosts: 0 };
+        let policies = Succession::new(Box::new(Recorder(Arc::clone(&heard))), room);
         engine.policy = Box::new(Single { policies: Promises::new(policies, room, true) });
         let ask = |op, block: u64, stream| Request {
             volume: Volume(0),

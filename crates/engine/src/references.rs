@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use nigh_control::Index;
 use nigh_policy::{Access, Kind, Slot, Stream, Tenant};
 
 use crate::engine::{Engine, Place};
@@ -78,6 +79,8 @@ impl Engine {
             }
         }
         self.policy.insert(slot, &access);
+        let (decider, known) = self.deciding();
+        decider.go_on(&access, &|slot| known.block(slot));
         self.slots.resident += 1;
         let frame = self.memory.take_outside(&mut self.volumes, key);
         if let Some(frame) = frame {

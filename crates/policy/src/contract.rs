@@ -1,5 +1,7 @@
 //! The contract between a policy and its host.
 
+use crate::chosen::Chosen;
+
 /// A policy's handle of a known block, resident or ghost: a small dense number that the host hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
@@ -95,6 +97,11 @@ pub trait Policy {
     /// `slot` (new, or a ghost) is resident from now on.
     fn insert(&mut self, slot: Slot, access: &Access);
 
+    /// Goes on with a change that the policy itself has begun, by a few blocks. A host calls this after each `insert`, with the same access; `block` returns
+    /// the block of a resident slot.
+    #[inline(always)]
+    fn go_on(&mut self, _access: &Access, _block: &dyn Fn(Slot) -> Block) {}
+
     /// The host wants fewer blocks, and nothing is incoming: names the resident slot that leaves, as `evict` would. At
     /// least one block is resident. The host may call this repeatedly, whether or not the cache is full. The policy may
     /// keep the slot as a ghost; otherwise the slot is forgotten. This is not a reference: state that a paper adapts at
@@ -133,6 +140,11 @@ pub trait Policy {
     /// than after `warm`, which has already loaded the state itself.
     #[inline(always)]
     fn approach(&self, _slot: Slot) {}
+
+    /// For a policy that chooses among others: its choice.
+    fn chosen(&self) -> Option<Chosen> {
+        None
+    }
 
     /// Reports internal quantities by name, for plots of a policy's state over time.
     fn gauges(&self, _report: &mut dyn FnMut(&'static str, u64)) {}

@@ -6,7 +6,9 @@
 pub mod amp;
 pub mod aoio;
 pub mod arc;
+pub mod auto;
 pub mod car;
+mod chosen;
 pub mod clock;
 pub mod clock_pro;
 mod codes;
@@ -46,10 +48,11 @@ mod values;
 mod visit;
 pub mod w_tinylfu;
 
+pub use chosen::{Candidate, Chosen};
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
 pub use prefetch::prefetch;
 pub use promises::Promises;
-pub use registry::{build, build_large, ghosts, parse_list, registry, unified, visit};
+pub use registry::{build, build_to_grow, ghosts, parse_list, registry, unified, visit};
 pub use sample::Share;
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};
 pub use succession::Succession;

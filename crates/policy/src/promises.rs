@@ -13,8 +13,9 @@
 //! **Invariant:** a resident block is in the policy or in the area, and the policy has at most its capacity. A block in the area can also be a ghost of the policy; such a
 //! ghost is not reported as forgotten while it is resident.
 
+use crate::chosen::Chosen;
 use crate::list::{Links, List};
-use crate::{Access, Kind, Policy, Room, Slot, Succession};
+use crate::{Access, Block, Kind, Policy, Room, Slot, Succession};
 
 /// The area has at most one in `SHARE` blocks of a full cache.
 const SHARE: u32 = 4;
@@ -159,7 +160,7 @@ impl Promises {
             area.numbers.resize(slots, 0);
         }
         policy.resize(self.inner());
-        self.policy.succeed(policy, room.slots);
+        self.policy.succeed(policy, self.inner());
     }
 
     /// The room of the policy.
@@ -312,6 +313,10 @@ impl Policy for Promises {
         self.enter(slot, access);
     }
 
+    fn go_on(&mut self, access: &Access, block: &dyn Fn(Slot) -> Block) {
+        self.policy.go_on(access, block);
+    }
+
     fn shed(&mut self) -> Slot {
         self.leave().unwrap_or_else(|| self.policy.shed())
     }
@@ -362,6 +367,10 @@ impl Policy for Promises {
         let used = area.numbers.iter().filter(|&&number| number > 0).count();
         assert_eq!(used, promises.len() + parked.len());
         assert_eq!(used + area.free.len(), area.links.owns().count());
+    }
+
+    fn chosen(&self) -> Option<Chosen> {
+        self.policy.chosen()
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {

@@ -2,10 +2,11 @@
 
 use std::str::FromStr;
 
-use crate::Policy;
+use crate::{Policy, Room};
 use nigh_text::nearest;
 
-use crate::spec::{Configured, Info, Setup, Spec, SpecError};
+use crate::spec::{Configured, Info, Params, Setup, Spec, SpecError};
+use crate::values::Values;
 use crate::visit::Visit;
 
 macro_rules! policies {
@@ -66,7 +67,10 @@ policies! {
     ubm::Ubm,
     pcc::Pcc,
     amp::Amp,
+    auto::Auto,
 }
+
+const AUTO: &str = <crate::auto::Auto as Configured>::INFO.name;
 
 static UNIFIED: &[Info] = &[crate::ulc::INFO];
 
@@ -127,8 +131,26 @@ impl FromStr for Spec {
         if let Some((_, name)) = OTHER_NAMES.iter().find(|(other, _)| *other == spec.name()) {
             spec = spec.renamed(name);
         }
-        spec.params(find(spec.name())?)?;
+        let info = find(spec.name())?;
+        let params = spec.params(info)?;
+        let mut lists = info.params.iter().filter(|param| param.values == Values::Policies);
+        lists.try_for_each(|param| params.policies(param.key).map(drop))?;
         Ok(spec)
+    }
+}
+
+impl Params {
+    /// Policies for one cache with their defaults, joined by `+`: each once, at most 32.
+    pub(crate) fn policies(&self, key: &str) -> Result<Vec<Spec>, SpecError> {
+        let of = |name: &str| {
+            let spec: Spec = name.parse().ok()?;
+            let info = spec.info();
+            (!name.contains(':') && !info.is_unified() && !info.offline && info.name != AUTO).then_some(spec)
+        };
+        let specs = self.text(key).split('+').map(of).collect::<Option<Vec<Spec>>>();
+        let once = |specs: &Vec<Spec>| specs.iter().enumerate().all(|(at, spec)| !specs[..at].contains(spec));
+        let fits = specs.filter(|specs| once(specs) && specs.len() <= u32::BITS as usize);
+        fits.ok_or_else(|| self.impossible(key))
     }
 }
 
@@ -152,9 +174,20 @@ pub fn build(spec: &Spec, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecE
     visit(spec, setup, Boxed::<true>)
 }
 
-/// As [`build`], but of the variants the one that can number the most slots, for a policy that begins small and grows.
-pub fn build_large(spec: &Spec, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecError> {
-    visit(spec, setup, Boxed::<false>)
+/// Creates the policy with room for one block and `slots` slots, such that it can grow to the room of `setup`: a host that cannot wait until all
+/// is allocated grows it in steps.
+pub fn build_to_grow(spec: &Spec, slots: u32, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecError> {
+    let first = Setup { capacity: 1, slots, ghosts: 0, ..setup.clone() };
+    let with = |first: &Setup| match build(spec, first)? {
+        small if small.slots_most() < setup.slots => visit(spec, first, Boxed::<false>),
+        policy => Ok(policy),
+    };
+    // Parameters may be numbers of blocks, for which one block is too few at first.
+    with(&first).or_else(|_| {
+        let mut policy = with(&Setup { capacity: setup.capacity.max(1), ..first })?;
+        policy.resize(Room { capacity: 1, slots, ghosts: 0 });
+        Ok(policy)
+    })
 }
 
 struct Boxed<const SMALL: bool>;

@@ -31,7 +31,7 @@ impl Share {
 
 /// The finalizer of SplitMix64 over both halves of the identity.
 #[inline]
-fn hash(block: Block) -> u64 {
+pub(crate) fn hash(block: Block) -> u64 {
     let mut z = block.index ^ u64::from(block.volume).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

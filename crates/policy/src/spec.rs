@@ -158,7 +158,7 @@ impl Params {
         Params { info, given: Vec::new() }
     }
 
-    fn text(&self, key: &str) -> &str {
+    pub(crate) fn text(&self, key: &str) -> &str {
         if let Some((_, value)) = self.given.iter().find(|(given, _)| given == key) {
             return value;
         }
@@ -186,7 +186,7 @@ impl Params {
     }
 
     /// The error for a value that is not among those in the registry.
-    fn impossible(&self, key: &str) -> SpecError {
+    pub(crate) fn impossible(&self, key: &str) -> SpecError {
         self.bad(key, self.param(key).values.to_string())
     }
 

@@ -8,7 +8,8 @@
 //! **Invariant:** each slot that the host knows is known to exactly one of the two. The ghosts of both together are
 //! limited to the predecessor's number of ghosts or the successor's limit, whichever is greater.
 
-use crate::{Access, Policy, Room, Slot};
+use crate::chosen::Chosen;
+use crate::{Access, Block, Policy, Room, Slot};
 
 /// The state of each slot in one policy: unknown, a ghost or a resident block. Two bits a slot.
 struct Known {
@@ -47,20 +48,6 @@ impl Known {
         self.ghosts = self.ghosts + u32::from(state == GHOST) - u32::from(before == GHOST);
     }
 
-    /// A ghost at or after word `from`, which advances; at most `words` words are searched.
-    fn ghost(&self, from: &mut usize, words: usize) -> Option<Slot> {
-        let end = self.words.len().min(from.saturating_add(words));
-        while *from < end {
-            let word = self.words[*from];
-            let ghosts = word & LOWER & !(word >> 1);
-            if ghosts != 0 {
-                return Some(Slot((*from * PER_WORD) as u32 + ghosts.trailing_zeros() / 2));
-            }
-            *from += 1;
-        }
-        None
-    }
-
     fn check(&self) {
         let count = |of: fn(u64) -> u64| self.words.iter().map(|&word| of(word).count_ones()).sum::<u32>();
         assert_eq!(self.resident, count(|word| word & LOWER & word >> 1));
@@ -72,12 +59,8 @@ impl Known {
 struct Predecessor {
     policy: Box<dyn Policy + Send>,
     known: Known,
-    /// The search for ghosts continues at this word.
-    at: usize,
+    room: Room,
 }
-
-/// Words that one step searches for ghosts, for each block that it may move.
-const WORDS_PER_BLOCK: usize = 16;
 
 impl Predecessor {
     /// Frees the slots that the policy no longer remembers, except `but`, which the caller uses. Returns whether that
@@ -111,12 +94,14 @@ impl Predecessor {
         self.drain(forgotten, None);
     }
 
-    /// Takes one ghost from it, if there is any in the next `words` words.
-    fn give_ghost(&mut self, words: usize, forgotten: &mut Vec<Slot>) -> bool {
-        let Some(ghost) = self.known.ghost(&mut self.at, words) else { return false };
-        self.give(ghost, forgotten);
-        forgotten.push(ghost);
-        true
+    /// Takes up to `most` ghosts from it, the oldest first. Returns how many.
+    fn give_ghosts(&mut self, most: u32, forgotten: &mut Vec<Slot>) -> u32 {
+        let ghosts = self.known.ghosts;
+        if ghosts > 0 {
+            self.policy.resize(Room { ghosts: ghosts.saturating_sub(most), ..self.room });
+            self.drain(forgotten, None);
+        }
+        ghosts - self.known.ghosts
     }
 }
 
@@ -124,6 +109,7 @@ impl Predecessor {
 pub struct Succession {
     policy: Box<dyn Policy + Send>,
     known: Known,
+    room: Room,
     before: Option<Box<Predecessor>>,
     /// Slots that the host has not taken back yet and that neither policy knows.
     forgotten: Vec<Slot>,
@@ -132,21 +118,21 @@ pub struct Succession {
 }
 
 impl Succession {
-    /// `policy`, which must have no blocks yet, in a host with `slots` slots.
-    pub fn new(policy: Box<dyn Policy + Send>, slots: u32) -> Succession {
-        Succession { policy, known: Known::new(slots), before: None, forgotten: Vec::new(), retired: None }
+    /// `policy`, which must have no blocks yet, in a host with this `room`.
+    pub fn new(policy: Box<dyn Policy + Send>, room: Room) -> Succession {
+        Succession { policy, known: Known::new(room.slots), room, before: None, forgotten: Vec::new(), retired: None }
     }
 
-    /// From now on `policy`, which must have no blocks yet, decides in a host with `slots` slots. Takes constant time
+    /// From now on `policy`, which must have no blocks yet, decides in a host with this `room`. Takes constant time
     /// whatever the size of the cache; [`step`](Succession::step) does the rest.
     ///
     /// # Panics
     /// If the previous policy has not handed over everything yet.
-    pub fn succeed(&mut self, policy: Box<dyn Policy + Send>, slots: u32) {
+    pub fn succeed(&mut self, policy: Box<dyn Policy + Send>, room: Room) {
         assert!(self.before.is_none(), "one after the other");
         let policy = std::mem::replace(&mut self.policy, policy);
-        let known = std::mem::replace(&mut self.known, Known::new(slots));
-        let mut before = Predecessor { policy, known, at: 0 };
+        let known = std::mem::replace(&mut self.known, Known::new(room.slots));
+        let mut before = Predecessor { policy, known, room: std::mem::replace(&mut self.room, room) };
         before.drain(&mut self.forgotten, None);
         self.before = Some(Box::new(before));
     }
@@ -170,14 +156,7 @@ impl Succession {
     /// could have been at its insertion. Returns whether more remains to be done.
     pub fn step(&mut self, most: u32, access: &mut dyn FnMut(Slot) -> Access) -> bool {
         let Some(before) = &mut self.before else { return false };
-        let mut left = most;
-        let mut words = WORDS_PER_BLOCK * most as usize;
-        while left > 0 && words > 0 && before.known.ghosts > 0 {
-            let from = before.at;
-            before.give_ghost(words, &mut self.forgotten);
-            words -= before.at - from;
-            left -= 1;
-        }
+        let mut left = most.saturating_sub(before.give_ghosts(most, &mut self.forgotten));
         while left > 0 && before.known.ghosts == 0 && before.known.resident > 0 {
             let slot = before.give_worst(&mut self.forgotten);
             self.known.set(slot, RESIDENT);
@@ -198,7 +177,7 @@ impl Succession {
     /// Takes a ghost from the predecessor before the policy creates one.
     fn make_way(&mut self) {
         if let Some(before) = &mut self.before {
-            before.give_ghost(usize::MAX, &mut self.forgotten);
+            before.give_ghosts(1, &mut self.forgotten);
         }
     }
 
@@ -267,6 +246,10 @@ impl Policy for Succession {
         self.policy.insert(slot, access);
     }
 
+    fn go_on(&mut self, access: &Access, block: &dyn Fn(Slot) -> Block) {
+        self.policy.go_on(access, block);
+    }
+
     fn shed(&mut self) -> Slot {
         if let Some(victim) = self.shed_before() {
             return victim;
@@ -278,6 +261,7 @@ impl Policy for Succession {
     }
 
     fn resize(&mut self, room: Room) {
+        self.room = room;
         self.known.grow(room.slots);
         self.policy.resize(room);
     }
@@ -321,6 +305,10 @@ impl Policy for Succession {
     #[inline(always)]
     fn approach(&self, slot: Slot) {
         self.policy.approach(slot);
+    }
+
+    fn chosen(&self) -> Option<Chosen> {
+        self.policy.chosen()
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {

@@ -49,6 +49,8 @@ pub enum Values {
         /// The greatest.
         most: f64,
     },
+    /// Policies for one cache with their defaults, joined by `+`.
+    Policies,
     /// One of these words.
     Words(&'static [&'static str]),
     /// This word, or one of the values.
@@ -120,6 +122,8 @@ impl Values {
                 milliseconds(text).is_some_and(|time| (least_ms..=most_ms).contains(&time))
             }
             Values::Factor { least, most } => factor(text).is_some_and(|factor| (least..=most).contains(&factor)),
+            // The registry knows the names.
+            Values::Policies => true,
             Values::Words(words) => words.contains(&text),
             Values::Or(word, values) => text == word || values.accept(text),
         }
@@ -140,6 +144,7 @@ impl fmt::Display for Values {
                 write!(f, "a time from {least_ms}ms to {most_ms}ms such as 8.5ms or 100us")
             }
             Values::Factor { least, most } => write!(f, "a factor from {least} to {most} such as 1.5 or 150%"),
+            Values::Policies => write!(f, "names of policies joined by + such as lirs+mq, without auto and opt"),
             Values::Words(words) => write!(f, "{}", words.join(", ")),
             Values::Or(word, values) => write!(f, "{word}, or {values}"),
         }

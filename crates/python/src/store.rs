@@ -210,6 +210,8 @@ impl Store {
         self.entries[slot.index()].value = Some(value);
         self.resident += 1;
         self.policy.insert(slot, &access);
+        let entries = &self.entries;
+        self.policy.go_on(&access, &|slot| block(entries[slot.index()].hash));
         self.drain(left);
     }
 
@@ -297,8 +299,11 @@ impl Store {
 fn access(tick: &mut u64, hash: u64) -> Access {
     let now = *tick;
     *tick += 1;
-    let block = Block { volume: 0, index: hash };
-    Access { block, tenant: Tenant(0), stream: Stream(0), kind: nigh_policy::Kind::Read, tick: now }
+    Access { block: block(hash), tenant: Tenant(0), stream: Stream(0), kind: nigh_policy::Kind::Read, tick: now }
+}
+
+fn block(hash: u64) -> Block {
+    Block { volume: 0, index: hash }
 }
 
 /// Python's hashes of small numbers are those numbers: the table needs all bits.

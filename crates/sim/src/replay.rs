@@ -242,12 +242,17 @@ impl<'a> Cache<'a> {
         hit
     }
 
+    #[inline(always)]
+    fn block(&self, slot: Slot) -> Block {
+        self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 })
+    }
+
     /// The reference number `at`. Where a policy does not look at its block, stream or kind, that is not loaded: so a hit and a miss
     /// have each their own.
     #[inline(always)]
     fn access(&self, slot: Slot, at: usize) -> Access {
         Access {
-            block: self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 }),
+            block: self.block(slot),
             tenant: Tenant(0),
             stream: self.streams.of(at),
             kind: if self.writes.of(at) { Kind::Write } else { Kind::Read },
@@ -272,6 +277,7 @@ impl<'a> Cache<'a> {
         }
         policy.insert(slot, access);
         self.resident[slot.index() / 64] |= 1 << (slot.0 % 64);
+        policy.go_on(access, &|slot| self.block(slot));
     }
 }
 

@@ -30,6 +30,11 @@ impl Slots {
     }
 }
 
+/// The upper half of a block's number is its volume.
+fn named(block: u64) -> Block {
+    Block { volume: (block >> 32) as u32, index: block & u64::from(u32::MAX) }
+}
+
 /// A policy, and the mapping of blocks to slots for it.
 pub struct Host {
     policy: Box<dyn Policy + Send>,
@@ -139,13 +144,7 @@ impl Host {
     }
 
     fn refer(&mut self, code: u64, block: u64, kind: Kind) -> Outcome {
-        let access = Access {
-            block: Block { volume: (block >> 32) as u32, index: block & u64::from(u32::MAX) },
-            tenant: Tenant(0),
-            stream: Stream(code),
-            kind,
-            tick: self.tick,
-        };
+        let access = Access { block: named(block), tenant: Tenant(0), stream: Stream(code), kind, tick: self.tick };
         self.tick += 1;
         let outcome = if self.resident.contains(&block) {
             self.policy.hit(self.slot_of[&block], &access);
@@ -239,6 +238,7 @@ impl Host {
             }
         }
         self.policy.insert(slot, access);
+        self.policy.go_on(access, &|slot| named(self.block_of[&slot]));
         self.ghosts.remove(&block);
         self.resident.insert(block);
         evicted

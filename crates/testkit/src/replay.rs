@@ -39,6 +39,7 @@ pub fn replay(spec: &str, setup: &Setup, references: impl IntoIterator<Item = u3
                     None => free -= 1,
                 }
                 policy.insert(slot, &access);
+                policy.go_on(&access, &|slot| Block { volume: 0, index: slot.0.into() });
                 resident[slot.index()] = true;
             }
         }

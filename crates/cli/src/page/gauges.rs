@@ -1,5 +1,7 @@
 //! What the quantities are that policies report of themselves.
 
+use nigh_policy::registry;
+
 /// Policy, name of the quantity, explanation. An empty policy stands for any.
 const ABOUT: &[(&str, &str, &str)] = &[
     ("2q", "a1in", "blocks in the queue of those referenced once"),
@@ -45,19 +47,24 @@ const ABOUT: &[(&str, &str, &str)] = &[
     ("dulo", "table_nodes", "nodes of the block table in use"),
     ("dulo", "sequencings_per_1000_misses", "times that the bank was divided into sequences, for 1,000 misses"),
     ("dulo", "comparisons_per_1000_misses", "timestamps compared while dividing it, for 1,000 misses"),
+    ("auto", "changes", "times that another policy took charge"),
+    ("auto", "in_charge", "the policy in charge, by its place among the candidates: 0 for the first"),
+    ("auto", "floor", "hits that a candidate can be behind the leader at most; the more, the rarer are changes"),
     ("", "ghosts", "evicted blocks that are remembered"),
 ];
 
 /// What `quantity` of `policy` is; nothing where that is not known. A policy that stands on another reports that one's, too.
 pub(super) fn about(policy: &str, quantity: &str) -> &'static str {
     let name = policy.split(':').next().unwrap_or(policy);
+    if name == "auto" && registry().iter().any(|info| info.name == quantity) {
+        return "sampled hits by which this candidate is behind the leader";
+    }
     let of_policy = ABOUT.iter().find(|(of, known, _)| *known == quantity && *of == name);
     of_policy.or_else(|| ABOUT.iter().find(|(_, known, _)| *known == quantity)).map_or("", |(_, _, about)| about)
 }
 
 #[cfg(test)]
 mod tests {
-    use nigh_policy::registry;
     use nigh_sim::replay::Watch;
     use nigh_sim::{Loader, Ops, Options, replay};
     use nigh_trace::Request;

@@ -81,6 +81,18 @@ fn generated(folder: &Folder, name: &str) -> Trace {
     place(folder, name.to_owned(), requests)
 }
 
+/// A zigzag, a loop and a scan in turn, each with blocks of its own, for a cache of 64 blocks.
+fn phases(folder: &Folder) -> Trace {
+    let block = |at: u64| match at / 3_200 % 3 {
+        0 if (at / 160).is_multiple_of(2) => at % 160,
+        0 => 159 - at % 160,
+        1 => 200 + at % 80,
+        _ => 300 + at % 1_000,
+    };
+    let request = |at| Request { offset: block(at) * BLOCK, length: BLOCK as u32, ..Request::default() };
+    place(folder, "phases".to_owned(), (0..25_600).map(request).collect())
+}
+
 fn place(folder: &Folder, name: String, mut requests: Vec<Request>) -> Trace {
     let mut ends: HashMap<u32, u64> = HashMap::new();
     for request in &requests {
@@ -133,6 +145,14 @@ fn replayed(trace: &Trace, size: &str, more: &[&str]) -> (u64, Vec<(String, u64)
 }
 
 fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: u64, more: &[&str]) -> u64 {
+    let status = status_after(folder, trace, policy, blocks, in_flight, more);
+    let export = &status["exports"][0];
+    let count = |name: &str| export[name].as_u64().unwrap_or_else(|| panic!("no {name} in {status}"));
+    count("hits") + count("joined")
+}
+
+/// The status of a server that has served the trace.
+fn status_after(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: u64, more: &[&str]) -> Value {
     let image = folder.empty_image("image", trace.disk_bytes);
     let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
     let disk = format!("disk={image}");
@@ -143,9 +163,7 @@ fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: 
     feed(&server, &trace.requests, in_flight);
     let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));
     server.end();
-    let export = &status["exports"][0];
-    let count = |name: &str| export[name].as_u64().unwrap_or_else(|| panic!("no {name} in {status}"));
-    count("hits") + count("joined")
+    status
 }
 
 /// Sends the requests in their order. Whatever follows a write waits until it is over, since a block is referenced when
@@ -269,6 +287,31 @@ fn replay_in_parts_equals_service_in_parts() {
             replayed.iter().filter(|(policy, _)| ["lru", "lirs", "dulo", "arc"].contains(&&policy[..]))
         {
             assert_eq!(served(&folder, &trace, policy, blocks, IN_FLIGHT, &parts), *hits, "{policy} on {}", trace.name);
+        }
+    }
+}
+
+/// The same policies take charge in service, whatever a client has on its way at a time; with tenants, too.
+#[test]
+fn auto_changes_in_service_as_in_a_replay() {
+    let folder = Folder::new();
+    let trace = phases(&folder);
+    let csv = trace.csv.to_str().unwrap();
+    let columns = "op=0,offset=1,length=2,offset-unit=bytes";
+    let sim = ["sim", csv, "--columns", columns, "--block-size", "4096", "--size", "64b", "--policy", "auto", "--json"];
+    let replayed = json(&nigh(&sim));
+    let hits = replayed["results"][0]["hits"].as_u64().unwrap();
+    for more in [&[][..], &["--allocate", "static"]] {
+        let status = status_after(&folder, &trace, "auto", 64, IN_FLIGHT, more);
+        let export = &status["exports"][0];
+        let served = export["hits"].as_u64().unwrap() + export["joined"].as_u64().unwrap();
+        assert_eq!(served, hits, "{more:?}");
+        if more.is_empty() {
+            assert!(status["chosen"]["changes"].as_u64().unwrap() >= 3, "{status}");
+            let candidates = status["chosen"]["candidates"].as_array().unwrap();
+            let shards: u64 = candidates.iter().map(|of| of["shards"].as_u64().unwrap()).sum();
+            assert_eq!((shards, candidates.len()), (1, 4), "{status}");
+            assert!(candidates.iter().all(|of| of["hit_ratio"].as_f64().is_some()), "{status}");
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "what a test has to say besides its result")]
 
 mod aoio;
+mod auto;
 mod contract;
 mod dulo;
 mod figures_dulo;

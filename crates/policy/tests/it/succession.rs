@@ -49,7 +49,7 @@ impl Host {
         let slots = 2 * (capacity + ghosts) + 64;
         let room = Room { capacity, slots, ghosts };
         Host {
-            policy: Promises::new(Succession::new(made(spec, room), slots), room, true),
+            policy: Promises::new(Succession::new(made(spec, room), room), room, true),
             room,
             slots: HashMap::new(),
             blocks: HashMap::new(),
@@ -293,7 +293,7 @@ fn no_call_moves_more_than_it_may() {
         };
         let counted = || calls.swap(0, Ordering::Relaxed);
         let room = Room { capacity: CAPACITY, slots: 3 * CAPACITY, ghosts: CAPACITY };
-        let mut policy = Succession::new(counting(before, room), room.slots);
+        let mut policy = Succession::new(counting(before, room), room);
         let mut tick = 0;
         let mut free: Vec<Slot> = (0..room.slots).rev().map(Slot).collect();
         for at in 0..2 * CAPACITY {
@@ -306,7 +306,7 @@ fn no_call_moves_more_than_it_may() {
             policy.insert(slot, &access(at.into(), Kind::Read, tick));
         }
         counted();
-        policy.succeed(counting(after, room), room.slots);
+        policy.succeed(counting(after, room), room);
         assert_eq!(counted(), 0);
         let mut steps = 0;
         while policy.step(100, &mut |slot| access(slot.0.into(), Kind::Read, tick)) {

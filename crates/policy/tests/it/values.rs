@@ -35,6 +35,10 @@ fn ends(values: &Values) -> (Vec<String>, Vec<String>) {
             vec![least.to_string(), most.to_string(), format!("{}%", 100.0 * most)],
             vec![(least - 0.001).to_string(), (most + 0.001).to_string(), "nan".to_owned(), "inf".to_owned()],
         ),
+        Values::Policies => {
+            let good = texts(&["lru", "lirs+mq", "dulo+s3-fifo"]);
+            (good, texts(&["auto", "opt", "lru+ulc", "lru+lru", "lru+", "+lru", "lirs,mq"]))
+        }
         Values::Words(words) => (texts(words), texts(&["0", "no-such-word"])),
         Values::Or(word, values) => {
             let (mut good, bad) = ends(values);
