@@ -8,15 +8,15 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use nigh_control::sidecar;
 use nigh_service::{
-    BLOCK, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics, LatencySummary,
-    LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport, PendingState,
-    RecordingStatus, Statistics, TargetStatistics,
+    BLOCK, CandidateStatistics, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics,
+    LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport,
+    PendingState, RecordingStatus, Statistics, TargetStatistics,
 };
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{CtlArgs, CtlCommand, ExportCommand, SetCommand};
 use crate::controlled::connect;
-use crate::results::grouped;
+use crate::results::{counted, grouped};
 use crate::serve::{bytes, export};
 use crate::size::{human_bytes, human_span, human_time};
 use crate::table::Table;
@@ -188,6 +188,13 @@ fn text(status: &Statistics) -> String {
     let most = human_bytes(*memory_max_bytes);
     let _ = writeln!(text, "nigh     {version}, for {}", human_span(*uptime_seconds));
     let _ = writeln!(text, "policy   {policy}\nmemory   {memory} of at most {most}, {resident} of it in use");
+    if let Some(chosen) = &host.chosen {
+        let ratio = |of: &CandidateStatistics| Some(format!("{} {} %", of.policy, percent(Some(of.hit_ratio?))));
+        let ratios: Vec<String> = chosen.candidates.iter().filter_map(ratio).collect();
+        let would = if ratios.is_empty() { "not known before the cache is full".to_owned() } else { ratios.join(", ") };
+        let changes = counted(chosen.changes, "change");
+        let _ = writeln!(text, "chosen   {} after {changes}; would hit: {would}", chosen.in_charge());
+    }
     let _ = writeln!(text, "ahead    {readahead}");
     let _ = writeln!(
         text,

@@ -95,12 +95,13 @@ fn look(client: &mut ControlClient) -> Result<Look, ControlError> {
 
 /// The server as a whole, in a line.
 fn summary(interval: &Interval) -> String {
-    let Interval { policy, memory_bytes, resident_bytes, connections, device_queue, .. } = interval;
+    let Interval { policy, chosen, memory_bytes, resident_bytes, connections, device_queue, .. } = interval;
     let share = 100.0 * *resident_bytes as f64 / (*memory_bytes).max(1) as f64;
     let (resident, memory) = (human_bytes(*resident_bytes), human_bytes(*memory_bytes));
     let clients = if *connections == 1 { "client" } else { "clients" };
+    let chosen = chosen.as_ref().map(|chosen| format!(": {chosen}")).unwrap_or_default();
     let mut text = format!(
-        "{policy}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}"
+        "{policy}{chosen}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}"
     );
     if let Some(ContentRow { bytes, blocks_bytes, decoded_per_s, .. }) = &interval.content {
         let (blocks, bytes) = (human_bytes(*blocks_bytes), human_bytes(*bytes));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use nigh_policy::Slot;
+use nigh_policy::{Chosen, Slot};
 
 use crate::arena::Exclusive;
 use crate::config::Config;
@@ -69,6 +69,11 @@ impl Engine {
     /// Reports the policy's gauges.
     pub fn policy_gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
         self.policy.gauges(report);
+    }
+
+    /// The choice of a policy that chooses among others.
+    pub fn chosen(&self) -> Option<Chosen> {
+        self.policy.chosen()
     }
 
     /// The state of block number `block` of `volume` in the cache.

@@ -63,7 +63,7 @@ pub use settings::{
     BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings,
     TARGETS_MAX, WarmSettings,
 };
-pub use statistics::{DiskStatistics, HostStatistics, TargetStatistics};
+pub use statistics::{CandidateStatistics, ChoiceStatistics, DiskStatistics, HostStatistics, TargetStatistics};
 pub use tenants::{TenantStatistics, agree_in_tenants};
 
 /// The interface for front ends: requests that do not wait, and replies to waiters.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use nigh_engine::{Counters, Gauges};
+use nigh_policy::{Candidate, Chosen};
 
 use crate::common::Common;
 use crate::content::ContentStatistics;
@@ -42,12 +43,63 @@ pub struct HostStatistics {
     pub waiting: u64,
     /// Operations waiting for a device.
     pub device_queue: u64,
+    /// What a policy has chosen that chooses among others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<ChoiceStatistics>,
     /// Encoded blocks.
     #[serde(default)]
     pub content: Option<ContentStatistics>,
     /// The levels, the highest first.
     #[serde(default)]
     pub levels: Vec<LevelStatistics>,
+}
+
+/// What a policy has chosen among others.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct ChoiceStatistics {
+    /// Times that another policy took charge, in all shards.
+    pub changes: u64,
+    /// The policies, in the order in which they were given.
+    pub candidates: Vec<CandidateStatistics>,
+}
+
+/// A policy that can be chosen.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct CandidateStatistics {
+    /// Its name.
+    pub policy: String,
+    /// The number of shards in which it decides.
+    pub shards: u32,
+    /// The share of recent references that it would have hit, by its miniature simulations; nothing before the cache is full.
+    pub hit_ratio: Option<f64>,
+}
+
+impl ChoiceStatistics {
+    pub(crate) fn of(shards: &[Chosen]) -> Option<ChoiceStatistics> {
+        let first = shards.first()?;
+        let candidate = |(at, of): (usize, &Candidate)| {
+            let each = || shards.iter().filter_map(|shard| shard.candidates.get(at));
+            let [references, hits] = [each().map(|of| of.references).sum(), each().map(|of| of.hits).sum::<u64>()];
+            CandidateStatistics {
+                policy: of.policy.to_string(),
+                shards: each().filter(|of| of.in_charge).count() as u32,
+                hit_ratio: (references > 0_u64).then(|| hits as f64 / references as f64),
+            }
+        };
+        let candidates = first.candidates.iter().enumerate().map(candidate).collect();
+        Some(ChoiceStatistics { changes: shards.iter().map(|shard| shard.changes).sum(), candidates })
+    }
+
+    /// The policies in charge, such as `lirs`, or `lirs (3 shards), mq (1 shard)`.
+    pub fn in_charge(&self) -> String {
+        let mut chosen: Vec<&CandidateStatistics> = self.candidates.iter().filter(|of| of.shards > 0).collect();
+        chosen.sort_by_key(|of| std::cmp::Reverse(of.shards));
+        if let [one] = chosen[..] {
+            return one.policy.clone();
+        }
+        let shards = |of: &CandidateStatistics| if of.shards == 1 { "shard" } else { "shards" };
+        chosen.iter().map(|of| format!("{} ({} {})", of.policy, of.shards, shards(of))).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// The state of a disk at one moment. A block is counted once for each request that references it.
@@ -173,6 +225,7 @@ impl Common {
             requests: requests.into(),
             waiting: waiting.into(),
             device_queue: queued.into(),
+            chosen: cache.chosen(),
             content: cache.content_statistics(),
             levels: cache.level_statistics(),
         }

@@ -9,6 +9,7 @@ use crate::disk::Disk;
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::mailbox::Mailbox;
 use crate::settings::PAUSE;
+use crate::statistics::ChoiceStatistics;
 use crate::sync::lock;
 use crate::work::{Waiter, Waiting, Work};
 
@@ -227,6 +228,13 @@ impl Cache {
             sum += of;
         }
         sum
+    }
+
+    /// The choice of a policy that chooses among others, in all shards that are not poisoned.
+    pub(crate) fn chosen(&self) -> Option<ChoiceStatistics> {
+        let shards =
+            (0..self.shards()).filter_map(|shard| self.peek(shard, |core| core.engine.chosen()).ok().flatten());
+        ChoiceStatistics::of(&shards.collect::<Vec<_>>())
     }
 
     /// The counters of `disk` and the number of its dirty blocks, in sum, without poisoned shards.

@@ -32,10 +32,10 @@ mod stream;
 mod tls;
 
 pub use nigh_host::{
-    Allocation, BLOCK, Chunk, ClientTlsSettings, ContentSettings, ContentStatistics, Directive, DiskError,
-    DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelServerStatistics,
-    LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings,
-    TargetStatistics, TenantStatistics, Unwritten, WarmSettings, WriteMode,
+    Allocation, BLOCK, CandidateStatistics, ChoiceStatistics, Chunk, ClientTlsSettings, ContentSettings,
+    ContentStatistics, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics,
+    LatencySummary, LevelServerStatistics, LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme,
+    ServerShare, Settings as HostSettings, TargetStatistics, TenantStatistics, Unwritten, WarmSettings, WriteMode,
 };
 
 pub use command::Command;

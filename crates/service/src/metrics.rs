@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nigh_host::{
-    ContentStatistics, DiskStatistics, HostStatistics, Latencies, LevelServerStatistics, LevelStatistics,
-    TenantStatistics,
+    CandidateStatistics, ContentStatistics, DiskStatistics, HostStatistics, Latencies, LevelServerStatistics,
+    LevelStatistics, TenantStatistics,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -135,6 +135,11 @@ struct OfExport {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
+struct OfPolicy {
+    policy: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
 struct OfLevel {
     level: String,
 }
@@ -201,6 +206,21 @@ impl Collector for Statistics {
         let mut family = encoder.encode_descriptor("build_info", "1, for this version", None, MetricType::Gauge)?;
         let of = OfBuild { version: self.version.clone() };
         ConstGauge::new(1i64).encode(family.encode_family(&of)?)?;
+        if let Some(chosen) = &self.host.chosen {
+            let metric = ConstCounter::new(chosen.changes);
+            let help = "Times that another policy took charge";
+            metric.encode(encoder.encode_descriptor("policy_changes", help, None, metric.metric_type())?)?;
+            let mut candidate = |name, help, value: fn(&CandidateStatistics) -> Option<f64>| {
+                let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+                for of in &chosen.candidates {
+                    let Some(value) = value(of) else { continue };
+                    ConstGauge::new(value).encode(family.encode_family(&OfPolicy { policy: of.policy.clone() })?)?;
+                }
+                Ok::<_, fmt::Error>(())
+            };
+            candidate("policy_shards", "Shards in which the policy decides", |of| Some(of.shards.into()))?;
+            candidate("policy_hit_ratio", "Share of recent references that it would have hit", |of| of.hit_ratio)?;
+        }
         let mut gauge = |name, help, value: Value| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for export in &self.exports {

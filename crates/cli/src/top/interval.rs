@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nigh_service::{BLOCK, DiskStatistics, LatencySummary, LevelStatistics, Statistics, TenantStatistics};
+use nigh_service::{
+    BLOCK, ChoiceStatistics, DiskStatistics, LatencySummary, LevelStatistics, Statistics, TenantStatistics,
+};
 use serde::Serialize;
 
 use crate::args::SortArg;
@@ -20,6 +22,8 @@ pub(super) struct Interval {
     schema: u32,
     seconds: f64,
     pub(super) policy: String,
+    /// The policies in charge, if `policy` chooses among others.
+    pub(super) chosen: Option<String>,
     pub(super) memory_bytes: u64,
     pub(super) resident_bytes: u64,
     pub(super) connections: u64,
@@ -247,6 +251,7 @@ impl Interval {
             schema: 1,
             seconds,
             policy: now.host.policy.clone(),
+            chosen: now.host.chosen.as_ref().map(ChoiceStatistics::in_charge),
             memory_bytes: now.host.memory_bytes,
             resident_bytes: now.host.resident_bytes,
             connections: now.connections,
