@@ -2,7 +2,7 @@
 //! all traces there are and generated ones.
 
 use std::env::current_exe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nigh_policy::{Spec, registry};
@@ -85,8 +85,8 @@ fn sizes(references: &References) -> Vec<u32> {
     sizes
 }
 
-/// The traces beside the repository, and the generated ones.
-fn traces() -> anyhow::Result<Vec<(String, References)>> {
+/// The traces beside the repository.
+pub(crate) fn recorded_traces() -> anyhow::Result<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
     let mut paths = Vec::new();
     for part in ["lirs", "block", "pc"] {
@@ -100,8 +100,13 @@ fn traces() -> anyhow::Result<Vec<(String, References)>> {
     }
     paths.retain(|path| !path.to_string_lossy().contains(".files."));
     paths.sort();
+    Ok(paths)
+}
+
+/// The traces beside the repository, and the generated ones.
+fn traces() -> anyhow::Result<Vec<(String, References)>> {
     let mut all = Vec::new();
-    for path in paths {
+    for path in recorded_traces()? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         all.push((name, recorded(&path)?));
     }

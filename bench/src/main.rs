@@ -4,6 +4,7 @@
 
 mod acfs;
 mod addition;
+mod auto;
 mod changes;
 mod content;
 mod content_live;
@@ -204,6 +205,15 @@ enum Bench {
         #[arg(long)]
         policy: Option<String>,
     },
+    /// What `auto` loses against the policies it chooses among, and against all, over the traces in ../shared/traces and generated loads
+    Auto {
+        /// Print each trace and size
+        #[arg(long)]
+        cells: bool,
+        /// Another specification of it
+        #[arg(long, default_value = "auto")]
+        policy: String,
+    },
     /// Hit ratios of every policy that remembers ghosts, by how many, over all traces in ../shared/traces and generated ones
     History {
         /// Print the hit ratios of every trace and size
@@ -285,6 +295,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload, seed } => dulo::run(study, &workload, seed),
         Bench::Live { part, readahead } => live::run(&part, &readahead),
+        Bench::Auto { cells, policy } => auto::run(&policy.parse()?, cells),
         Bench::History { cells, blocks } => history::run(cells, blocks),
         Bench::Isolation { rounds, seconds, only, peers } => {
             let run = if peers { isolation::run_with_peers } else { isolation::run };
