@@ -43,6 +43,12 @@ impl Group {
         text.lines().map(|line| line.parse().expect("a number")).collect()
     }
 
+    /// The most memory charged to the cgroup so far.
+    pub(crate) fn peak(&self) -> u64 {
+        let text = fs::read_to_string(self.0.join("memory.max_usage_in_bytes")).expect("memory.max_usage_in_bytes");
+        text.trim().parse().expect("a number")
+    }
+
     /// Lets the kernel evict what is charged to the cgroup.
     pub(crate) fn empty(&self) {
         fs::write(self.0.join("memory.force_empty"), "1").expect("memory.force_empty");
