@@ -8,11 +8,12 @@ use anyhow::{Context, ensure};
 use nigh_output::Destination;
 use nigh_trace::layout::{self, FileSize, Layout, Order, Placement};
 use nigh_trace::write::{WriteOptions, Writer};
-use nigh_trace::{Op, Request};
+use nigh_trace::{Op, Request, Requests};
 
 use crate::args::{LayoutArgs, OrderArg};
 use crate::results::grouped;
 use crate::size::human_bytes;
+use crate::trace::keep_gaps;
 use crate::{output, source, written};
 
 pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
         // A layout turns accesses to files into accesses to a disk, as if there were no page cache.
         taken: None,
     };
-    write(&all, &layout, &to, &options)?;
+    write(&all, &layout, &to, &options, requests.as_ref())?;
     if let Some(to) = &extents_to {
         output::write(to, |out| layout::write_extents(&layout, BufWriter::new(out)))?;
     }
@@ -90,7 +91,13 @@ fn used(requests: &[Request], listed: &[FileSize]) -> Vec<FileSize> {
     files
 }
 
-fn write(requests: &[Request], layout: &Layout, to: &Destination, options: &WriteOptions) -> anyhow::Result<()> {
+fn write(
+    requests: &[Request],
+    layout: &Layout,
+    to: &Destination,
+    options: &WriteOptions,
+    read: &dyn Requests,
+) -> anyhow::Result<()> {
     let mut writer = Writer::create(to, options)?;
     let mut placed = Vec::new();
     for some in requests.chunks(1 << 12) {
@@ -100,6 +107,7 @@ fn write(requests: &[Request], layout: &Layout, to: &Destination, options: &Writ
         writer.push(&placed)?;
         placed.clear();
     }
+    keep_gaps(&mut writer, read, to);
     written::report(&writer.finish()?, to.path());
     Ok(())
 }

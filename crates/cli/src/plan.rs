@@ -13,8 +13,8 @@ use anyhow::{Context, bail, ensure};
 use nigh_output::Destination;
 use nigh_sim::plan::Advice;
 use nigh_sim::{Loader, Options, Sizes};
-use nigh_trace::Taken;
 use nigh_trace::format::parquet::ParquetReader;
+use nigh_trace::{Gaps, Taken};
 
 use crate::args::PlanArgs;
 use crate::results::json;
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     });
     let references = source::load(loader, requests.as_mut())?;
     ensure!(references.ids.len() > 1, "{}: there is nothing to replay", source.name);
+    let gaps = Gaps::of(&requests.notes());
     let distinct = references.distinct_in_trace();
     let blocks = |size: Sizes| anyhow::Ok(size.blocks(distinct, source.block_bytes)?[0]);
     let have = blocks(have.unwrap_or_else(|| HAVE.parse().expect("the default is a size")))?;
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let timed = timing.map(|settings| timed::simulate(settings, &answers)).transpose()?;
     let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
-    let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace);
+    let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace, gaps);
     // The kernel reads ahead for programs that were recorded above its page cache, by a rule of its own.
     let is_served = source.taken != Some(Taken::Above) && verdict.advice != Advice::Record;
     if let Some(rule) = readahead.filter(|_| is_served) {

@@ -244,6 +244,10 @@ impl Requests for Reported {
     fn progress(&self) -> Option<f64> {
         self.requests.progress()
     }
+
+    fn notes(&self) -> Vec<Note> {
+        self.requests.notes()
+    }
 }
 
 impl Drop for Reported {

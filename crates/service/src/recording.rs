@@ -15,7 +15,7 @@ use nigh_host::front::{Disk, lock};
 use nigh_output::Destination;
 use nigh_policy::{Block, Share};
 use nigh_trace::write::{WriteOptions, Writer};
-use nigh_trace::{Op, Request, Taken};
+use nigh_trace::{Gaps, Op, Request, Taken};
 use serde::{Deserialize, Serialize};
 
 use crate::denied::is_denied;
@@ -348,11 +348,13 @@ impl Recorder {
             pending.drain(..ripe);
             if checkpoint.elapsed() >= CHECKPOINT {
                 checkpoint = Instant::now();
+                self.keep_lost(&mut writer);
                 if let Err(error) = writer.checkpoint() {
                     break (RecordingEnd::Failed, Some(error));
                 }
             }
             if let Some(over) = over {
+                self.keep_lost(&mut writer);
                 break match writer.finish() {
                     Ok(_) => (over, None),
                     Err(error) => (RecordingEnd::Failed, Some(error)),
@@ -379,6 +381,12 @@ impl Recorder {
         }
         state.last = Some(status);
         self.changed.notify_all();
+    }
+
+    /// Has the file keep how many requests were lost, in formats that can.
+    fn keep_lost(&self, writer: &mut Writer) {
+        let lost = lock(&self.state).run.as_ref().map_or(0, |run| run.lost);
+        writer.set_gaps(&Gaps { lost: Some(lost), ..Gaps::default() });
     }
 
     /// Waits for requests and takes them; why they are the last, if they are, and the time of the recording in nanoseconds.

@@ -39,6 +39,21 @@ pub enum Certainty {
     High,
 }
 
+/// Above this share of lost requests, the trace shows nothing.
+const LOST_MOST: f64 = 0.05;
+
+impl Certainty {
+    /// The certainty where requests are missing: `lost` is their share (0 to 1), `None` if it is not known, and `is_partial` whether some
+    /// programs or calls were not recorded at all.
+    pub fn with_gaps(self, lost: Option<f64>, is_partial: bool) -> Certainty {
+        match lost {
+            Some(lost) if lost <= 0.0 && !is_partial => self,
+            Some(lost) if lost <= LOST_MOST => self.min(Certainty::Medium),
+            _ => Certainty::Low,
+        }
+    }
+}
+
 /// Gains below this do not matter.
 pub const GAIN_LEAST: f64 = 0.01;
 

@@ -58,6 +58,11 @@ pub enum Note {
         /// Their number, if the trace has it.
         count: Option<u64>,
     },
+    /// Accesses that the recorder could not see.
+    Unseen {
+        /// Their program or kind, and the reason.
+        what: String,
+    },
     /// Times are earlier than those before them.
     TimesBack {
         /// How many are.
@@ -114,6 +119,9 @@ impl fmt::Display for Note {
             }
             Note::Lost { count: None } => {
                 write!(f, "the recorder lost events: requests are missing, and results are less certain")
+            }
+            Note::Unseen { what } => {
+                write!(f, "not recorded: {what}: requests are missing, and results are less certain")
             }
             Note::TimesBack { count, longest_ns } => {
                 let (unit, unit_ns) = match longest_ns {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use anyhow::Context;
 use nigh_sim::plan::{Advice, Cell, Certainty, Gain};
 use nigh_sim::{Row, TraceSummary};
+use nigh_trace::Gaps;
 use serde::Serialize;
 
 use super::ahead::Ahead;
@@ -55,6 +56,8 @@ pub(super) struct Verdict<'a> {
     /// What the advised change gains; what the addition gains where none is advised.
     pub(super) gain: Gain,
     pub(super) certainty: Certainty,
+    /// What the trace is known to lack.
+    pub(super) gaps: Gaps,
     /// After which share of the references a cache as advised is full, if ever.
     pub(super) filled: Option<f64>,
     pub(super) timed: Option<Vec<Timing>>,
@@ -69,6 +72,7 @@ impl<'a> Verdict<'a> {
         timed: Option<Vec<Timing>>,
         price: Option<Price>,
         trace: &TraceSummary,
+        gaps: Gaps,
     ) -> Verdict<'a> {
         let evidence = &answers.evidence;
         let advice = evidence.advice();
@@ -79,8 +83,8 @@ impl<'a> Verdict<'a> {
             Advice::Record | Advice::Grow | Advice::Keep => (None, of_grown),
         };
         let gain = gain.unwrap_or_else(|| evidence.addition());
-        let certainty = gain.certainty(filled);
-        Verdict { answers, trace: trace.clone(), advice, gain, certainty, filled, timed, price, ahead: None }
+        let certainty = gain.certainty(filled).with_gaps(gaps.share(trace.requests), !gaps.unseen.is_empty());
+        Verdict { answers, trace: trace.clone(), advice, gain, certainty, gaps, filled, timed, price, ahead: None }
     }
 
     pub(super) fn bytes(&self, blocks: u64) -> u64 {

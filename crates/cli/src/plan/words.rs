@@ -9,6 +9,7 @@ use super::ahead::{Ahead, Combination};
 use super::told::{Fact, NO_BREAK, Told};
 use super::verdict::Verdict;
 use crate::args::PlanArgs;
+use crate::results::grouped;
 use crate::size::{human_bytes, human_time};
 use crate::timed::Timing;
 
@@ -300,9 +301,15 @@ fn certainty(verdict: &Verdict) -> String {
         Some(share) => format!("The cache is full after {:.0}{NO_BREAK}% of the trace", 100.0 * share),
         None => "The trace does not fill the cache".to_owned(),
     };
+    let missing = match (verdict.gaps.lost, verdict.gaps.unseen.len()) {
+        (Some(0), 0) => String::new(),
+        (Some(0), _) => " Some programs or calls were not recorded.".to_owned(),
+        (Some(lost), _) => format!(" The recorder lost {} requests.", grouped(lost)),
+        (None, _) => " The recorder lost requests.".to_owned(),
+    };
     format!(
         "{word}: the gain is {} ± {:.1} ({first} in the first half of the trace, {last} in the second{sample}). {filled}; \
-         {:.1}{NO_BREAK}% of its references are the first to their block, which no cache hits.",
+         {:.1}{NO_BREAK}% of its references are the first to their block, which no cache hits.{missing}",
         points(gain.ratio),
         100.0 * gain.uncertainty(),
         100.0 * answers.first

@@ -15,7 +15,8 @@
 //! No column has nulls. Pages are compressed with zstd; on every recorded block trace tried, plain offsets compress to
 //! fewer bytes than deltas. Row groups have 2^20 rows. The file's metadata has `nigh.schema` = `1`, `nigh.block_bytes`,
 //! the block size of the recording or the generator, and for recordings `nigh.taken`, where they were taken
-//! ([`crate::Taken`]). Recordings have more columns ([`Recorder`]), and their `op` is `map` or `advise` in rows that are no
+//! ([`crate::Taken`]), `nigh.lost`, the number of events that the recorder lost, if there are any, and `nigh.unseen`, a line for
+//! each program or kind of call that could not be recorded. Recordings have more columns ([`Recorder`]), and their `op` is `map` or `advise` in rows that are no
 //! requests; readers leave these out and report their number.
 //!
 //! Any flat Parquet file with a column `offset` can be read. Other columns have defaults if they are missing (`length`:
@@ -33,6 +34,7 @@ mod read;
 mod recorder;
 mod write;
 
+pub use crate::gaps::Gaps;
 pub use names::{ByProgram, Code, Names};
 pub(crate) use prefix::is_without_rows;
 pub use read::ParquetReader;

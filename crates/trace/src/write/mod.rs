@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use nigh_output::Draft;
 
 use crate::format::parquet::{ParquetWriter, is_without_rows};
-use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Op, Request, Taken};
+use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Gaps, Op, Request, Taken};
 use compressed::{Compressed, Compression};
 
 pub use nigh_output::Destination;
@@ -73,6 +73,11 @@ trait Sink {
     /// Completes the file up to here, in formats of recordings.
     fn checkpoint(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Sets what is missing; returns whether the format keeps it.
+    fn set_gaps(&mut self, _: &Gaps) -> bool {
+        false
     }
 
     /// Writes the buffered requests and returns the output.
@@ -194,6 +199,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Sets the gaps of the trace, for what is written from now on. Returns whether the file keeps them: only Parquet does.
+    pub fn set_gaps(&mut self, gaps: &Gaps) -> bool {
+        self.sink.set_gaps(gaps)
+    }
+
     /// Completes the file up to here: what was pushed can be read whatever happens next, unless the machine loses power.
     pub fn checkpoint(&mut self) -> crate::Result<()> {
         self.sink.checkpoint().map_err(|source| Error::Io { path: self.path.clone(), source })
@@ -284,6 +294,11 @@ impl Sink for Growing {
         self.file.checkpoint()
     }
 
+    fn set_gaps(&mut self, gaps: &Gaps) -> bool {
+        self.file.set_gaps(gaps.clone());
+        true
+    }
+
     fn finish(mut self: Box<Self>) -> io::Result<Compressed> {
         self.file.checkpoint()?;
         Ok(self.output)
@@ -294,6 +309,11 @@ impl Sink for ParquetWriter<Compressed> {
     fn push(&mut self, request: &Request) -> Result<u64, Failure> {
         ParquetWriter::push(self, std::slice::from_ref(request))?;
         Ok(1)
+    }
+
+    fn set_gaps(&mut self, gaps: &Gaps) -> bool {
+        ParquetWriter::set_gaps(self, gaps.clone());
+        true
     }
 
     fn finish(self: Box<Self>) -> io::Result<Compressed> {

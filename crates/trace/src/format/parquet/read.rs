@@ -18,7 +18,7 @@ use crate::error::Bad;
 use crate::format::csv::{Names, known_op};
 use crate::text::digest;
 use crate::units::{self, Row, Stamp, Stated, Units};
-use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Note, Op, Request, Requests, Stream, Taken};
+use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Gaps, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
 pub(super) const BATCH: u64 = 4096;
@@ -167,7 +167,7 @@ impl ParquetReader {
             given_columns(metadata, given, &units)
         })?;
         reader.described = Some(Described::new(given));
-        reader.notes = notes;
+        reader.notes.extend(notes);
         Ok(reader)
     }
 
@@ -227,6 +227,7 @@ impl ParquetReader {
         let named = || text(BLOCK_BYTES_KEY)?.parse().ok().filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes));
         let block_bytes = block_bytes.or_else(named).unwrap_or(BLOCK_BYTES_DEFAULT);
         let taken = text(TAKEN_KEY).and_then(Taken::named);
+        let gaps = Gaps::read(|key| text(key).map(str::to_owned));
         let columns = columns(metadata)?;
         let rows = check(metadata, &columns, bytes)?;
         Ok(ParquetReader {
@@ -241,7 +242,7 @@ impl ParquetReader {
             taken,
             file_is_stream: false,
             described: None,
-            notes: Vec::new(),
+            notes: gaps.notes().collect(),
             whole_bytes: bytes,
             cut_bytes: file_bytes - bytes,
             no_requests: Vec::new(),

@@ -29,16 +29,15 @@ use std::sync::Arc;
 use nigh_output::{Destination, Draft};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
 use super::groups::Groups;
 use super::prefix::is_without_rows;
-use super::write::{COLUMNS, io_error, properties, write_column, write_fields};
+use super::write::{COLUMNS, io_error, pairs, properties, write_column, write_fields};
 use super::{FAULT, LEFT_OUT};
-use crate::{Error, Op, Request, Result, Taken};
+use crate::{Error, Gaps, Op, Request, Result, Taken};
 
 const MORE_COLUMNS: &str = "
     required binary program (STRING);
@@ -171,6 +170,9 @@ pub struct Recorder {
     contexts: Vec<Context>,
     stacks: Vec<ByteArray>,
     about: Option<About>,
+    gaps: Gaps,
+    /// Whether the last footer has other gaps.
+    is_stale: bool,
 }
 
 /// Distinct names, numbered from 0.
@@ -210,6 +212,8 @@ impl Recorder {
             contexts: Vec::new(),
             stacks: Vec::new(),
             about: None,
+            gaps: Gaps::default(),
+            is_stale: false,
         };
         recorder.footer().map_err(|source| recorder.io(source))?;
         Ok(recorder)
@@ -261,16 +265,22 @@ impl Recorder {
     /// Completes the file up to here: what was pushed can be read whatever happens next, unless the machine loses
     /// power.
     pub fn checkpoint(&mut self) -> Result<()> {
-        if self.rows.len() == self.groups.rows_small() {
-            return Ok(());
-        }
-        self.write_group().map_err(io_error).and_then(|()| self.footer()).map_err(|source| self.io(source))
+        let is_grown = self.rows.len() > self.groups.rows_small();
+        let written = if is_grown { self.write_group().map_err(io_error) } else { Ok(()) };
+        let footer = |()| if is_grown || self.is_stale { self.footer() } else { Ok(()) };
+        written.and_then(footer).map_err(|source| self.io(source))
     }
 
     /// Says which program was recorded, in footers from now on.
     pub fn describe(&mut self, about: About) -> Result<()> {
         self.about = Some(about);
         self.footer().map_err(|source| self.io(source))
+    }
+
+    /// Sets what is missing up to here, for footers from now on.
+    pub fn set_gaps(&mut self, gaps: Gaps) {
+        self.is_stale |= self.gaps != gaps;
+        self.gaps = gaps;
     }
 
     /// Bytes in the file.
@@ -348,9 +358,9 @@ impl Recorder {
 
     /// Writes a footer for the groups so far.
     fn footer(&mut self) -> io::Result<()> {
-        let about = self.about.iter().flat_map(About::pairs);
-        let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value));
-        self.groups.write_footer(&mut self.writer, about).map_err(io_error)?;
+        let about = self.about.iter().flat_map(About::pairs).chain(self.gaps.pairs());
+        self.groups.write_footer(&mut self.writer, pairs(about)).map_err(io_error)?;
+        self.is_stale = false;
         self.whole_bytes = self.writer.bytes_written() as u64;
         Ok(())
     }

@@ -17,7 +17,7 @@ use parquet::schema::types::ColumnPath;
 
 use super::groups::Groups;
 use super::{BLOCK_BYTES_KEY, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
-use crate::{Field, Op, Request, Taken};
+use crate::{Field, Gaps, Op, Request, Taken};
 
 /// The columns of a request.
 pub(super) const COLUMNS: &str = "
@@ -45,6 +45,7 @@ pub struct ParquetWriter<W: Write + Send> {
     /// Since the last full group.
     rows: Vec<Request>,
     groups: Groups,
+    gaps: Gaps,
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
@@ -53,7 +54,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         let schema = Arc::new(parse_message_type(&format!("message request {{ {COLUMNS} }}")).map_err(io_error)?);
         let properties = properties(block_bytes, taken).map_err(io_error)?.build();
         let file = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(io_error)?;
-        Ok(ParquetWriter { file, rows: Vec::new(), groups: Groups::default() })
+        Ok(ParquetWriter { file, rows: Vec::new(), groups: Groups::default(), gaps: Gaps::default() })
     }
 
     /// Appends `requests`.
@@ -75,7 +76,13 @@ impl<W: Write + Send> ParquetWriter<W> {
         if self.rows.len() > self.groups.rows_small() {
             self.write_group().map_err(io_error)?;
         }
-        self.groups.write_footer(&mut self.file, []).map_err(io_error)
+        let gaps = pairs(self.gaps.pairs());
+        self.groups.write_footer(&mut self.file, gaps).map_err(io_error)
+    }
+
+    /// Sets what is missing, for the footers from now on.
+    pub(crate) fn set_gaps(&mut self, gaps: Gaps) {
+        self.gaps = gaps;
     }
 
     /// Writes the buffered requests and the footer, and returns the output.
@@ -83,6 +90,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         if !self.rows.is_empty() {
             self.write_group().map_err(io_error)?;
         }
+        pairs(self.gaps.pairs()).for_each(|pair| self.file.append_key_value_metadata(pair));
         self.file.into_inner().map_err(io_error)
     }
 
@@ -104,7 +112,7 @@ impl<W: Write + Send> ParquetWriter<W> {
 pub(super) fn properties(block_bytes: u32, taken: Option<Taken>) -> Result<WriterPropertiesBuilder, ParquetError> {
     let mut pairs = vec![(SCHEMA_KEY, SCHEMA.to_owned()), (BLOCK_BYTES_KEY, block_bytes.to_string())];
     pairs.extend(taken.map(|taken| (TAKEN_KEY, taken.name().to_owned())));
-    let pairs = pairs.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect();
+    let pairs = self::pairs(pairs).collect();
     let delta = ColumnPath::from(Field::Time.name());
     let plain = ColumnPath::from(Field::Offset.name());
     Ok(WriterProperties::builder()
@@ -115,6 +123,10 @@ pub(super) fn properties(block_bytes: u32, taken: Option<Taken>) -> Result<Write
         .set_column_dictionary_enabled(plain.clone(), false)
         .set_column_encoding(plain, Encoding::PLAIN)
         .set_key_value_metadata(Some(pairs)))
+}
+
+pub(super) fn pairs(pairs: impl IntoIterator<Item = (&'static str, String)>) -> impl Iterator<Item = KeyValue> {
+    pairs.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value))
 }
 
 /// Writes the columns of the requests of `rows`, with the words that `op` has for their operations.
