@@ -4,7 +4,7 @@ mod learned;
 mod memory;
 mod report;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -103,6 +103,10 @@ fn first(to: &Destination, program: &Program, arguments: &[OsString]) -> anyhow:
     let (ended, written) = recorded(program, arguments, &session, &file, &Options::CALLS, |_| {})?;
     session.end().context("the folder shared with the program")?;
     let Ok(Some(summary)) = written else { return Ok((ended, written.is_ok())) };
+    if summary.bytes_read == 0 {
+        output::tell(format_args!("nigh: {} read nothing: there is no profile of it", program.name()));
+        return Ok((ended, true));
+    }
     let made = || {
         // Later runs are compared with this one, by the bytes of its calls.
         ensure!(summary.lost <= summary.calls / 100, "too many calls were lost for a profile; run the program again");
@@ -186,13 +190,19 @@ fn again(
         (ended, fresh)
     } else {
         let mut command = session.command(program)?;
+        let mut missed = BTreeSet::new();
         let mut started = Started::new(command.args(arguments)).with_context(|| program.path.display().to_string())?;
         while !started.has_ended().context("waiting for the program")? {
             watched(started.process());
-            session.forget_ended();
+            missed.extend(session.forget_ended());
             std::thread::sleep(GLANCE);
         }
-        (started.wait().context("waiting for the program")?, None)
+        let ended = started.wait().context("waiting for the program")?;
+        missed.extend(session.forget_ended());
+        missed
+            .iter()
+            .for_each(|name| output::tell(format_args!("nigh: {name} ran as another user, and got no advice")));
+        (ended, None)
     };
     let tallies = tallies(&board, &table);
     // Programs in the background go on without advice: nobody sees any more whether it gains.

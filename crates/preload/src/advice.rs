@@ -10,6 +10,8 @@ use nigh_advise::{Adviser, CHUNK, Class, Hint, Read, Table};
 use nigh_ring::{Board, FRAMES, ROOM_BYTES, Tally};
 
 use crate::call::{Call, Errno};
+use crate::kernel::{self, CACHESTAT};
+use crate::stack::roomy;
 use crate::thread::{self, Here};
 use crate::{board, files, frames};
 
@@ -28,7 +30,7 @@ const HINTS: usize = 40;
 /// This is another process than before.
 pub(crate) fn forked() {
     // SAFETY: a plain call.
-    PID.store(unsafe { libc::syscall(libc::SYS_getpid) } as u32, Ordering::Relaxed);
+    PID.store(unsafe { kernel::call(libc::SYS_getpid, []) } as u32, Ordering::Relaxed);
 }
 
 /// A read for which there is advice.
@@ -67,16 +69,18 @@ pub(crate) fn before(here: &Here, call: &Call) -> Option<Advised> {
     let (tally, _) = found?;
     thread::device_bytes(0);
     let Some(class) = class.filter(|_| !is_random) else { return Some(Advised(tally)) };
-    let offset = call.offset();
+    let offset = call.offset()?;
     let size = open.size(call.fd, offset.saturating_add(call.asked));
     open.set_advised();
     let read = Read { reader: reader(file), file, size, offset, length: call.asked, class };
-    let mut hints = Hints::new(call.fd, tally, board.is_short());
-    ask(&board, here, |adviser| {
-        adviser.set_budget(board.budget());
-        adviser.read(&read, |range| is_resident(call.fd, range), |hint| hints.add(hint));
+    roomy(|| {
+        let mut hints = Hints::new(call.fd, tally, board.is_short());
+        ask(&board, here, |adviser| {
+            adviser.set_budget(board.budget());
+            adviser.read(&read, |range| is_resident(call.fd, range), |hint| hints.add(hint));
+        });
+        hints.give();
     });
-    hints.give();
     Some(Advised(tally))
 }
 
@@ -87,9 +91,11 @@ pub(crate) fn closes(fd: c_int) {
     let errno = Errno::save();
     if let (Some(here), Some(tally)) = (Here::enter(), board.tallies().first()) {
         let size = open.size(fd, 0);
-        let mut hints = Hints::new(fd, tally, board.is_short());
-        ask(&board, &here, |adviser| adviser.close(reader(file), size, |hint| hints.add(hint)));
-        hints.give();
+        roomy(|| {
+            let mut hints = Hints::new(fd, tally, board.is_short());
+            ask(&board, &here, |adviser| adviser.close(reader(file), size, |hint| hints.add(hint)));
+            hints.give();
+        });
     }
     errno.restore();
 }
@@ -100,6 +106,10 @@ fn ask(board: &Board, here: &Here, ask: impl FnOnce(&mut Adviser)) {
     // Too large for the stack of some threads.
     static NEW: Adviser = Adviser::new();
     let adviser = board.room().cast::<Adviser>();
+    // The lock looks for its owner by it.
+    if !kernel::may(libc::SYS_tkill) {
+        return;
+    }
     if let Some(left) = SKIPPED.load(Ordering::Relaxed).checked_sub(1) {
         SKIPPED.store(left, Ordering::Relaxed);
         return;
@@ -124,7 +134,6 @@ fn reader(file: u64) -> u64 {
 /// Whether data of this range is in the page cache. If the kernel does not report that, it is taken for resident, so that nothing
 /// is dropped that others need.
 fn is_resident(fd: c_int, range: Range<u64>) -> bool {
-    const CACHESTAT: i64 = 451;
     if range.is_empty() {
         return false;
     }
@@ -132,7 +141,7 @@ fn is_resident(fd: c_int, range: Range<u64>) -> bool {
     // Cached, dirty, under writeback, evicted, recently evicted.
     let mut pages = [0_u64; 5];
     // SAFETY: both have the layouts of the kernel's `cachestat_range` and `cachestat`.
-    let refused = unsafe { libc::syscall(CACHESTAT, i64::from(fd), asked.as_ptr(), pages.as_mut_ptr(), 0_i64) };
+    let refused = unsafe { kernel::call(CACHESTAT, [fd.into(), asked.as_ptr() as i64, pages.as_mut_ptr() as i64, 0]) };
     let [cached, ..] = pages;
     // Before Linux 6.5.
     if refused != 0 { is_mapped_resident(fd, range) } else { cached > 0 }
@@ -148,15 +157,16 @@ fn is_mapped_resident(fd: c_int, Range { start, end }: Range<u64>) -> bool {
     }
     // SAFETY: a new mapping at an address that the kernel chooses.
     let mapped = unsafe {
-        libc::syscall(libc::SYS_mmap, 0_i64, length, libc::PROT_NONE, libc::MAP_PRIVATE, i64::from(fd), start)
+        let (protection, flags) = (libc::PROT_NONE.into(), libc::MAP_PRIVATE.into());
+        kernel::call(libc::SYS_mmap, [0, length as i64, protection, flags, fd.into(), start as i64])
     };
     if (-4095..0).contains(&mapped) {
         return true;
     }
     // SAFETY: the range is that of the mapping, and `pages` has a byte for each page of it; no reference to it is left.
     let refused = unsafe {
-        let refused = libc::syscall(libc::SYS_mincore, mapped, length, pages.as_mut_ptr());
-        libc::syscall(libc::SYS_munmap, mapped, length);
+        let refused = kernel::call(libc::SYS_mincore, [mapped, length as i64, pages.as_mut_ptr() as i64]);
+        kernel::call(libc::SYS_munmap, [mapped, length as i64]);
         refused
     };
     refused != 0 || pages.iter().any(|page| page & 1 != 0)
@@ -212,5 +222,5 @@ impl Hints<'_> {
 
 fn advise(fd: c_int, offset: u64, length: u64, advice: c_int) {
     // SAFETY: numbers only. A hint that the kernel refuses is no loss.
-    unsafe { libc::syscall(libc::SYS_fadvise64, i64::from(fd), offset, length, i64::from(advice)) };
+    unsafe { kernel::call(libc::SYS_fadvise64, [fd.into(), offset as i64, length as i64, advice.into()]) };
 }

@@ -4,6 +4,8 @@ use std::ffi::c_int;
 
 use nigh_ring::Kind;
 
+use crate::kernel;
+
 /// A call that may be recorded.
 pub(crate) struct Call {
     pub(crate) kind: Kind,
@@ -17,11 +19,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Where the call begins in the file, before it is made.
-    pub(crate) fn offset(&self) -> u64 {
+    /// Where the call begins in the file, before it is made; `None` if that cannot be asked.
+    pub(crate) fn offset(&self) -> Option<u64> {
+        let arguments = [self.fd.into(), 0, libc::SEEK_CUR.into()];
         // SAFETY: a plain call.
-        let position = || unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0_i64, libc::SEEK_CUR) };
-        self.offset.unwrap_or_else(|| position().max(0) as u64)
+        let position = || unsafe { kernel::call(libc::SYS_lseek, arguments) };
+        self.offset.or_else(|| kernel::may(libc::SYS_lseek).then(|| position().max(0) as u64))
     }
 }
 

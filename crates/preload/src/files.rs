@@ -11,6 +11,8 @@ use nigh_ring::{FRAMES, Kind, PATH_BYTES, Record};
 
 use crate::board;
 use crate::clock::now_ns;
+use crate::kernel;
+use crate::stack::roomy;
 use crate::thread::Here;
 
 /// Descriptors that are remembered; higher ones are not recorded.
@@ -36,7 +38,7 @@ pub(crate) fn number(here: &Here, fd: c_int) -> Option<u32> {
     let known = KNOWN.get(usize::try_from(fd).ok()?)?;
     match known.load(Ordering::Relaxed) {
         UNKNOWN => {
-            let number = look(here, fd);
+            let number = roomy(|| look(here, fd));
             if let Some(number) = number {
                 known.store(number, Ordering::Relaxed);
             }
@@ -113,7 +115,7 @@ impl Open {
         }
         let mut status = MaybeUninit::<libc::stat>::uninit();
         // SAFETY: `status` has room for the answer.
-        if unsafe { libc::syscall(libc::SYS_fstat, fd, status.as_mut_ptr()) } != 0 {
+        if unsafe { kernel::call(libc::SYS_fstat, [fd.into(), status.as_mut_ptr() as i64]) } != 0 {
             return known;
         }
         // SAFETY: the call succeeded.
@@ -169,7 +171,10 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     let time_ns = now_ns();
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `status` has room for the answer.
-    if unsafe { libc::syscall(libc::SYS_fstat, fd, status.as_mut_ptr()) } != 0 {
+    if unsafe { kernel::call(libc::SYS_fstat, [fd.into(), status.as_mut_ptr() as i64]) } != 0 {
+        if !kernel::may(libc::SYS_fstat) {
+            here.lose();
+        }
         return None;
     }
     // SAFETY: the call succeeded.
@@ -180,7 +185,7 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     let mut path = [0u8; PATH_MOST];
     let length = path_of(fd.into(), &mut path);
     let Some(path) = length.and_then(|length| path.get(..length)) else {
-        here.writer.lose();
+        here.lose();
         return None;
     };
     if [&b"/proc/"[..], b"/sys/"].iter().any(|folder| path.starts_with(folder)) {
@@ -196,18 +201,51 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
         file: number,
         offset: status.st_dev,
         result: status.st_ino as i64,
+        device_pages: u16::try_from(status.st_nlink).unwrap_or(u16::MAX),
         ..Record::default()
     };
+    let about = about.born(born_ns(fd.into()));
     announce(here, about, path).then_some(number)
+}
+
+/// When the file behind `fd` was created, in nanoseconds; 0 if that is not known.
+fn born_ns(fd: i64) -> u64 {
+    let mut status = MaybeUninit::<libc::statx>::zeroed();
+    let (flags, wanted) = (libc::AT_EMPTY_PATH.into(), libc::STATX_BTIME.into());
+    // SAFETY: the path is a C string, and `status` has room for the answer; zeros are valid.
+    let status = unsafe {
+        kernel::call(libc::SYS_statx, [fd, c"".as_ptr() as i64, flags, wanted, status.as_mut_ptr() as i64]);
+        status.assume_init()
+    };
+    let known = status.stx_mask & libc::STATX_BTIME != 0;
+    let ns = (status.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(status.stx_btime.tv_nsec.into());
+    if known { ns } else { 0 }
+}
+
+/// Looks at all descriptors, before that is forbidden.
+pub(crate) fn look_at_all() {
+    const LOOKED_AT: c_int = 1024;
+    let Some(here) = Here::enter() else { return };
+    here.prepare();
+    for fd in 0..LOOKED_AT {
+        let _ = number(&here, fd);
+    }
 }
 
 /// The process becomes the program at `path`: `how` is one of `EXEC_` of the crate nigh-ring.
 pub(crate) fn executes(here: &Here, path: &CStr, how: i64) {
+    // Nobody reads it otherwise.
+    if board::get().is_none_or(|board| board.told().recorded > 0) {
+        roomy(|| announce_program(here, path, how));
+    }
+}
+
+fn announce_program(here: &Here, path: &CStr, how: i64) {
     let mut folder = [0u8; PATH_MOST];
     let mut length = 0;
     if !path.to_bytes().starts_with(b"/") {
         // SAFETY: the buffer has this room.
-        let got = unsafe { libc::syscall(libc::SYS_getcwd, folder.as_mut_ptr(), PATH_MOST - 1) };
+        let got = unsafe { kernel::call(libc::SYS_getcwd, [folder.as_mut_ptr() as i64, PATH_MOST as i64 - 1]) };
         // With the zero behind it, which becomes a slash.
         length = usize::try_from(got).unwrap_or(0);
         if let Some(end) = length.checked_sub(1).and_then(|end| folder.get_mut(end)) {
@@ -217,12 +255,12 @@ pub(crate) fn executes(here: &Here, path: &CStr, how: i64) {
     let path = path.to_bytes();
     let whole = folder.get_mut(length..length + path.len()).map(|rest| rest.copy_from_slice(path));
     // SAFETY: a plain call.
-    let process = unsafe { libc::syscall(libc::SYS_getpid) } as u32;
+    let process = unsafe { kernel::call(libc::SYS_getpid, []) } as u32;
     let kind = Kind::Exec as u8;
     let about = Record { kind, time_ns: now_ns(), tid: process, result: how, ..Record::default() };
     match whole.and_then(|()| folder.get(..length + path.len())) {
         Some(path) => drop(announce(here, about, path)),
-        None => here.writer.lose(),
+        None => here.lose(),
     }
 }
 
@@ -241,7 +279,7 @@ impl Named {
         }
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         // SAFETY: the kernel checks the path; the others are numbers.
-        let fd = unsafe { libc::syscall(libc::SYS_openat, i64::from(folder), path, i64::from(flags)) };
+        let fd = unsafe { kernel::call(libc::SYS_openat, [folder.into(), path as i64, flags.into()]) };
         if fd < 0 {
             return None;
         }
@@ -257,7 +295,10 @@ impl Named {
     fn status(&self) -> Option<libc::stat> {
         let mut status = MaybeUninit::<libc::stat>::uninit();
         // SAFETY: `status` has room for the answer, which is complete if the call succeeds.
-        unsafe { (libc::syscall(libc::SYS_fstat, self.fd, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
+        unsafe {
+            let got = kernel::call(libc::SYS_fstat, [self.fd, status.as_mut_ptr() as i64]);
+            (got == 0).then(|| status.assume_init())
+        }
     }
 
     /// Its name has changed, or it has none any more.
@@ -278,13 +319,13 @@ impl Named {
         match path {
             Some(path) if path.ends_with(b" (deleted)") => {}
             Some(path) => drop(announce(here, about, path)),
-            None => here.writer.lose(),
+            None => here.lose(),
         }
     }
 
     pub(crate) fn close(&self) {
         // SAFETY: a descriptor of this library's own.
-        unsafe { libc::syscall(libc::SYS_close, self.fd) };
+        unsafe { kernel::call(libc::SYS_close, [self.fd]) };
     }
 }
 
@@ -293,10 +334,18 @@ fn path_of(fd: i64, path: &mut [u8; PATH_MOST]) -> Option<usize> {
     let mut link = [0u8; 32];
     let mut rest = &mut link[..];
     write!(rest, "/proc/self/fd/{fd}\0").ok()?;
+    let arguments = [libc::AT_FDCWD.into(), link.as_ptr() as i64, path.as_mut_ptr() as i64, PATH_MOST as i64];
     // SAFETY: the name ends in zero, and `path` has this room.
-    let length =
-        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), path.as_mut_ptr(), PATH_MOST) };
+    let length = unsafe { kernel::call(libc::SYS_readlinkat, arguments) };
     usize::try_from(length).ok()
+}
+
+/// Whether `fd` is for requests by io_uring.
+pub(crate) fn is_ring(fd: c_int) -> bool {
+    let mut path = [0u8; PATH_MOST];
+    path_of(fd.into(), &mut path)
+        .and_then(|length| path.get(..length))
+        .is_some_and(|path| path == b"anon_inode:[io_uring]")
 }
 
 /// Writes `about` with a path in its frames and those of further records. If there was no room, it is counted as lost.

@@ -12,6 +12,7 @@ use gimli::{
 };
 use nigh_ring::{MODULE_SHIFT, NAME_BYTES, PROGRAM, Writer};
 
+use crate::stack::roomy;
 use crate::thread;
 
 const RBP: Register = Register(6);
@@ -128,7 +129,7 @@ fn rule(writer: &Writer, address: u64) -> Option<(u64, u64)> {
                 return Some((entry.frame.load(Ordering::Relaxed), entry.rule.load(Ordering::Relaxed)));
             }
         } else if state != written {
-            let (frame, rule) = look(writer, address)?;
+            let (frame, rule) = roomy(|| look(writer, address))?;
             if entry.state.compare_exchange(state, written, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 entry.address.store(address, Ordering::Relaxed);
                 entry.frame.store(frame, Ordering::Relaxed);
@@ -138,7 +139,7 @@ fn rule(writer: &Writer, address: u64) -> Option<(u64, u64)> {
             return Some((frame, rule));
         }
     }
-    look(writer, address)
+    roomy(|| look(writer, address))
 }
 
 /// `struct dl_find_object` of glibc.

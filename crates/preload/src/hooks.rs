@@ -8,11 +8,16 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use nigh_ring::{EXEC_FAILED, EXEC_WITH_LIBRARY, EXEC_WITHOUT_LIBRARY, FOLDER_VARIABLE, FRAMES, Kind, Record};
+use nigh_ring::{
+    BLOCK_BYTES, Bytes, EXEC_FAILED, EXEC_WITH_LIBRARY, EXEC_WITHOUT_LIBRARY, FOLDER_VARIABLE, FRAMES, Kind, Record,
+    Submitted, Unseen,
+};
 
 use crate::advice::Advised;
 use crate::call::{Call, Errno};
 use crate::clock::now_ns;
+use crate::kernel::{self, Limit};
+use crate::stack::roomy;
 use crate::thread::{Here, Passed};
 use crate::{advice, files, frames, patch, thread};
 
@@ -88,12 +93,14 @@ hooks! {
     Sendfile "sendfile64" nigh_stub_sendfile nigh_hook_sendfile,
     Fsync "fsync" nigh_stub_fsync nigh_hook_fsync,
     Fdatasync "fdatasync" nigh_stub_fdatasync nigh_hook_fdatasync,
-    Fadvise "posix_fadvise" nigh_stub_fadvise nigh_hook_fadvise;
+    Fadvise "posix_fadvise" nigh_stub_fadvise nigh_hook_fadvise,
+    IoSubmit "io_submit" nigh_stub_io_submit nigh_hook_io_submit;
     six:
     Preadv2 "preadv64v2" nigh_stub_preadv2 nigh_hook_preadv2,
     Pwritev2 "pwritev64v2" nigh_stub_pwritev2 nigh_hook_pwritev2,
     Mmap "mmap64" nigh_stub_mmap nigh_hook_mmap,
-    CopyFileRange "copy_file_range" nigh_stub_copy_file_range nigh_hook_copy_file_range;
+    CopyFileRange "copy_file_range" nigh_stub_copy_file_range nigh_hook_copy_file_range,
+    Splice "splice" nigh_stub_splice nigh_hook_splice;
     plain:
     Close "close" nigh_hook_close,
     CloseNoCancel "__close_nocancel" nigh_hook_close_nocancel,
@@ -106,7 +113,11 @@ hooks! {
     Renameat "renameat" nigh_hook_renameat,
     Renameat2 "renameat2" nigh_hook_renameat2,
     Unlink "unlink" nigh_hook_unlink,
-    Unlinkat "unlinkat" nigh_hook_unlinkat;
+    Unlinkat "unlinkat" nigh_hook_unlinkat,
+    Prctl "prctl" nigh_hook_prctl,
+    Syscall "syscall" nigh_hook_syscall,
+    Siglongjmp "siglongjmp" nigh_hook_siglongjmp,
+    LongjmpChecked "__longjmp_chk" nigh_hook_longjmp_checked;
 }
 
 fn text(name: &'static str) -> &'static CStr {
@@ -202,7 +213,8 @@ impl Call {
         device_bytes: u64,
     ) {
         let transferred = if self.offset.is_none() { result.max(0) as u64 } else { 0 };
-        let offset = self.offset().saturating_sub(transferred);
+        let Some(offset) = self.offset().filter(|&offset| offset != UNREADABLE) else { return here.lose() };
+        let offset = offset.saturating_sub(transferred);
         let mut frames = [0; FRAMES];
         let frames_used = frames::walk(&here.writer, self.rsp, self.rbp, &mut frames);
         here.write(&[Record {
@@ -241,9 +253,12 @@ fn total(vector: *const libc::iovec, count: c_int) -> u64 {
     (0..count as u64).try_fold(0_u64, |total, part| Some(total.saturating_add(length(part)?))).unwrap_or(0)
 }
 
-/// The position in a file at a pointer that the caller passed; `None` if it cannot be read.
+/// A position that cannot be read.
+const UNREADABLE: u64 = u64::MAX;
+
+/// The position in a file at a pointer that the caller passed; `None` for null: at the descriptor's position.
 fn position(at: *mut i64) -> Option<u64> {
-    Passed::default().word(at as u64)
+    (!at.is_null()).then(|| Passed::default().word(at as u64).unwrap_or(UNREADABLE))
 }
 
 type Transfer = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
@@ -425,28 +440,108 @@ unsafe extern "C-unwind" fn nigh_hook_mmap(
     if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
         return run();
     }
+    // Where the kernel maps the requests of io_uring.
+    const RING_REQUESTS: i64 = 0x1000_0000;
+    if offset == RING_REQUESTS && roomy(|| files::is_ring(fd)) {
+        thread::writer().inspect(|writer| writer.miss(Unseen::Ring));
+    }
     let call = Call { kind: Kind::Map, fd, asked: length as u64, offset: Some(offset as u64), rsp, rbp };
     call.run(|| run() as isize) as *mut c_void
 }
 
+macro_rules! copies {
+    ($($hook:ident $index:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments)]
+        unsafe extern "C-unwind" fn $hook(
+            from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, length: usize, flags: u32, rsp: u64, rbp: u64,
+        ) -> isize {
+            type Copy = unsafe extern "C-unwind" fn(c_int, *mut i64, c_int, *mut i64, usize, u32) -> isize;
+            let read = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: None, rsp, rbp };
+            let write = Call { kind: Kind::Write, fd: to, asked: length as u64, offset: None, rsp, rbp };
+            // SAFETY: as in `transfers`.
+            let copy = || unsafe { original::<Copy>(Hook::$index)(from, from_at, to, to_at, length, flags) };
+            let write = || write.run_with(|call| call.offset = position(to_at), copy);
+            read.run_with(|call| call.offset = position(from_at), write)
+        }
+    )* };
+}
+
+// One side of `splice` is a pipe, and no file.
+copies!(nigh_hook_copy_file_range CopyFileRange, nigh_hook_splice Splice);
+
+/// Requests of one `io_submit` that are looked at before it. Those behind them are looked at after it, when the program may have changed
+/// them.
+const SUBMITTED: usize = 32;
+
+/// Runs a call that submits `count` requests, by an array of pointers to them, and returns how many the kernel took. These are recorded as
+/// if they ended at once and transferred all.
+fn submits(count: i64, blocks: u64, rsp: u64, rbp: u64, original: impl FnOnce() -> i64) -> i64 {
+    // libaio may make the call by `syscall`.
+    if thread::writer().is_none() || thread::is_submitting() {
+        return original();
+    }
+    let mut first = [None; SUBMITTED];
+    let errno = Errno::save();
+    for (at, place) in (0..count.max(0) as u64).zip(&mut first) {
+        *place = Some(submitted(blocks, at));
+    }
+    errno.restore();
+    let begin = now_ns();
+    thread::set_submitting(true);
+    let taken = original();
+    thread::set_submitting(false);
+    let errno = Errno::save();
+    let here = if taken > 0 { Here::enter() } else { None };
+    if let Some(here) = here {
+        for at in 0..taken as u64 {
+            let known = first.get(at as usize).copied().flatten();
+            match known.unwrap_or_else(|| submitted(blocks, at)) {
+                Ok(Some(one)) => record_submitted(&here, &one, begin, rsp, rbp),
+                Ok(None) => {}
+                Err(()) => here.lose(),
+            }
+        }
+    }
+    errno.restore();
+    taken
+}
+
+/// Request number `at`: nothing if it is not for a file, and an error if it cannot be read.
+fn submitted(blocks: u64, at: u64) -> Result<Option<Submitted>, ()> {
+    let mut passed = Passed::default();
+    let place = passed.word(blocks.wrapping_add(at * 8)).ok_or(())?;
+    let mut block = [0; BLOCK_BYTES];
+    for (word, to) in (0..).zip(block.chunks_exact_mut(8)) {
+        to.copy_from_slice(&passed.word(place.wrapping_add(word * 8)).ok_or(())?.to_ne_bytes());
+    }
+    Ok(Submitted::parse(&block))
+}
+
+fn record_submitted(here: &Here, one: &Submitted, begin: u64, rsp: u64, rbp: u64) {
+    let fd = one.descriptor as c_int;
+    let Some(file) = files::number(here, fd).filter(|&file| file != files::QUIET) else { return };
+    let asked = match one.bytes {
+        Bytes::Of(bytes) => bytes,
+        Bytes::OfVector { at, parts } => total(at as *const libc::iovec, c_int::try_from(parts).unwrap_or(0)),
+    };
+    let call = Call { kind: one.kind, fd, asked, offset: Some(one.offset), rsp, rbp };
+    call.record(here, file, begin, asked as isize, 0, 0, 0);
+}
+
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments)]
-unsafe extern "C-unwind" fn nigh_hook_copy_file_range(
-    from: c_int,
-    from_at: *mut i64,
-    to: c_int,
-    to_at: *mut i64,
-    length: usize,
-    flags: u32,
+unsafe extern "C-unwind" fn nigh_hook_io_submit(
+    context: Word,
+    count: libc::c_long,
+    blocks: *mut *mut c_void,
+    _: u64,
     rsp: u64,
     rbp: u64,
-) -> isize {
-    type Copy = unsafe extern "C-unwind" fn(c_int, *mut i64, c_int, *mut i64, usize, u32) -> isize;
-    let read = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: None, rsp, rbp };
-    let write = Call { kind: Kind::Write, fd: to, asked: length as u64, offset: None, rsp, rbp };
+) -> c_int {
+    type Submit = unsafe extern "C-unwind" fn(Word, libc::c_long, *mut *mut c_void) -> c_int;
     // SAFETY: as in `transfers`.
-    let copy = || unsafe { original::<Copy>(Hook::CopyFileRange)(from, from_at, to, to_at, length, flags) };
-    read.run_with(|call| call.offset = position(from_at), || write.run_with(|call| call.offset = position(to_at), copy))
+    let run = || unsafe { original::<Submit>(Hook::IoSubmit)(context, count, blocks) };
+    submits(count, blocks as u64, rsp, rbp, || run().into()) as c_int
 }
 
 /// The kernel does not say whether the program loads the library: the recorder looks at its file.
@@ -518,13 +613,16 @@ fn names<const N: usize>(paths: [(c_int, Path); N], original: impl FnOnce() -> c
         return original();
     }
     let errno = Errno::save();
+    if !kernel::may(libc::SYS_openat) {
+        kernel::miss_limited();
+    }
     let named = paths.map(|(folder, path)| files::Named::open(folder, path));
     errno.restore();
     let result = original();
     let errno = Errno::save();
     let here = if result == 0 { Here::enter() } else { None };
     for named in named.iter().flatten() {
-        here.iter().for_each(|here| named.changed(here));
+        here.iter().for_each(|here| roomy(|| named.changed(here)));
         named.close();
     }
     drop(here);
@@ -569,3 +667,66 @@ unsafe extern "C-unwind" fn nigh_hook_unlinkat(folder: c_int, path: Path, flags:
     // SAFETY: as in `transfers`.
     names([(folder, path)], || unsafe { original::<Unlinkat>(Hook::Unlinkat)(folder, path, flags) })
 }
+
+type Word = libc::c_ulong;
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_prctl(
+    option: c_int,
+    first: Word,
+    second: Word,
+    third: Word,
+    fourth: Word,
+) -> c_int {
+    type Prctl = unsafe extern "C-unwind" fn(c_int, Word, Word, Word, Word) -> c_int;
+    // SAFETY: as in `transfers`.
+    let run = || unsafe { original::<Prctl>(Hook::Prctl)(option, first, second, third, fourth) };
+    let limit = match (option, first as u32) {
+        (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) => Limit::Strict,
+        (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER) => Limit::Filter(second),
+        _ => return run(),
+    };
+    kernel::limited(limit, || run().into()) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_syscall(
+    number: libc::c_long,
+    first: Word,
+    second: Word,
+    third: Word,
+    fourth: Word,
+    fifth: Word,
+    sixth: Word,
+) -> libc::c_long {
+    type Syscall = unsafe extern "C-unwind" fn(libc::c_long, Word, Word, Word, Word, Word, Word) -> libc::c_long;
+    // SAFETY: as in `transfers`.
+    let run = || unsafe { original::<Syscall>(Hook::Syscall)(number, first, second, third, fourth, fifth, sixth) };
+    let limit = match (number, first as u32) {
+        (libc::SYS_seccomp, libc::SECCOMP_SET_MODE_STRICT) => Limit::Strict,
+        (libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER) => Limit::Filter(third),
+        // Its code is not known: the call that `syscall` makes has no frame.
+        (libc::SYS_io_submit, _) => return submits(second as i64, third, 0, 0, run),
+        (libc::SYS_io_uring_setup, _) => {
+            thread::writer().inspect(|writer| writer.miss(Unseen::Ring));
+            return run();
+        }
+        _ => return run(),
+    };
+    kernel::limited(limit, run)
+}
+
+macro_rules! jumps {
+    ($($hook:ident $index:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $hook(to: *mut c_void, value: c_int) {
+            type Jump = unsafe extern "C-unwind" fn(*mut c_void, c_int);
+            thread::jumps();
+            // SAFETY: as in `transfers`. It does not return.
+            unsafe { original::<Jump>(Hook::$index)(to, value) }
+        }
+    )* };
+}
+
+// `longjmp` and `_longjmp` are other names of the first one.
+jumps!(nigh_hook_siglongjmp Siglongjmp, nigh_hook_longjmp_checked LongjmpChecked);

@@ -11,6 +11,8 @@ mod clock;
 mod files;
 mod frames;
 mod hooks;
+mod kernel;
 mod patch;
+mod stack;
 mod start;
 mod thread;

@@ -6,6 +6,8 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
+use crate::kernel;
+
 const JUMP_BYTES: usize = 5;
 const PAGE_BYTES: usize = 4096;
 
@@ -44,12 +46,18 @@ fn instruction(code: &[u8]) -> Option<(usize, Option<usize>)> {
         [0x48, 0x3d, ..] => (6, None),
         // mov $imm32, %eax
         [0xb8, ..] => (5, None),
-        // mov %rcx, %r10; mov %ecx, %r10d
-        [0x49, 0x89, 0xca, ..] | [0x41, 0x89, 0xca, ..] => (3, None),
+        // mov %ecx, %r10d
+        [0x41, 0x89, 0xca, ..] => (3, None),
         // test %r8d, %r8d
         [0x45, 0x85, 0xc0, ..] => (3, None),
         // test $imm32, %r9d
         [0x41, 0xf7, 0xc1, ..] => (7, None),
+        // push %rax to %rdi
+        [0x50..=0x57, ..] => (1, None),
+        // mov between two registers of 64 bits
+        [0x48 | 0x49 | 0x4c | 0x4d, 0x89, 0xc0..=0xff, ..] => (3, None),
+        // sub $imm8, %rsp
+        [0x48, 0x83, 0xec, ..] => (4, None),
         // push %r8 to %r15
         [0x41, 0x50..=0x57, ..] => (2, None),
         // mov %edx, %r15d
@@ -68,8 +76,12 @@ impl Page {
         for distance in (1..500).map(|step| step * 0x40_0000) {
             for address in [around.wrapping_sub(distance), around.wrapping_add(distance)] {
                 // SAFETY: a new mapping, at an address that is not in use.
-                let mapped =
-                    unsafe { libc::syscall(libc::SYS_mmap, address, PAGE_BYTES, protection, flags, -1_i64, 0_i64) };
+                let mapped = unsafe {
+                    kernel::call(
+                        libc::SYS_mmap,
+                        [address as i64, PAGE_BYTES as i64, protection.into(), flags.into(), -1, 0],
+                    )
+                };
                 if mapped as usize == address {
                     return Some(Page { begin: address as *mut u8, used: 0 });
                 }
@@ -154,9 +166,18 @@ unsafe fn jump(place: *mut u8, target: *const u8) {
     unsafe { ptr::copy_nonoverlapping(code.as_ptr(), place, code.len()) };
 }
 
-/// The function of libc called `name`.
+/// Functions of other libraries that are loaded with the program.
+const OTHERS: [&CStr; 1] = [c"io_submit"];
+
+/// The function of libc called `name`: another library may have one of the same name (AddressSanitizer).
 pub(crate) fn function(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    // SAFETY: both names are C strings. The library is loaded, and stays so.
+    let found = unsafe {
+        let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if libc.is_null() {
+            return None;
+        }
+        libc::dlsym(if OTHERS.contains(&name) { libc::RTLD_DEFAULT } else { libc }, name.as_ptr())
+    };
     (!found.is_null()).then_some(found)
 }

@@ -4,10 +4,11 @@ use std::ffi::CStr;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use nigh_ring::{BOARD_VARIABLE, FOLDER_VARIABLE, NAME_BYTES, Writer};
+use nigh_ring::{BOARD_VARIABLE, FILTERS_VARIABLE, FOLDER_VARIABLE, NAME_BYTES, Unseen, Writer};
 
 use crate::clock::now_ns;
-use crate::{advice, board, files, frames, hooks, thread};
+use crate::stack::roomy;
+use crate::{advice, board, files, frames, hooks, kernel, stack, thread};
 
 /// The longest path of a shared file.
 const PATH_MOST: usize = 512;
@@ -17,31 +18,49 @@ const PATH_MOST: usize = 512;
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
-    if keep_folder().is_none() {
+    // System calls of this library could end a program that is limited further than the recorder is, which misses its file.
+    if keep_folder().is_none() || !kernel::is_as_recorder(variable(FILTERS_VARIABLE).map(CStr::to_bytes)) {
         return;
     }
     // The recorder misses its file.
     let Some(writer) = create() else { return };
-    board::begin(variable(BOARD_VARIABLE));
+    let board = variable(BOARD_VARIABLE);
+    board::begin(board);
+    if board.is_some() && board::get().is_none() {
+        // It is another user's process: it gets no advice, and nobody may read what it records.
+        return writer.miss(Unseen::Process);
+    }
     advice::forked();
     thread::prepare();
     thread::begin(Some(writer));
     if thread::watch_for_fork(forked).is_none() || !hooks::install() {
-        thread::writer().inspect(Writer::miss);
+        thread::writer().inspect(|writer| writer.miss(Unseen::Process));
         thread::begin(None);
     }
 }
 
+/// The system calls that create a shared file.
+const CREATES: [libc::c_long; 7] = [
+    libc::SYS_close,
+    libc::SYS_ftruncate,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_openat,
+    libc::SYS_prlimit64,
+    libc::SYS_readlinkat,
+];
+
 /// The child of `fork` is a process of its own. It has one thread.
 fn forked() {
     let parent = thread::writer();
+    stack::forked();
     thread::begin(None);
     files::forget_all();
     frames::forget_all();
     advice::forked();
-    let own = create();
+    let own = if CREATES.into_iter().all(kernel::may) { roomy(create) } else { None };
     if own.is_none() {
-        parent.inspect(Writer::miss);
+        parent.inspect(|parent| parent.miss(Unseen::Process));
     }
     thread::begin(own);
 }
@@ -60,12 +79,13 @@ fn keep_folder() -> Option<()> {
 /// Creates the shared file of this process in the recorder's folder.
 fn create() -> Option<Writer> {
     // SAFETY: a plain call.
-    let pid = unsafe { libc::syscall(libc::SYS_getpid) } as u32;
+    let pid = unsafe { kernel::call(libc::SYS_getpid, []) } as u32;
     let mut program = [0u8; NAME_BYTES];
     // SAFETY: the name is a C string, and the buffer has this room.
     let length = unsafe {
-        let link = c"/proc/self/exe".as_ptr();
-        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link, program.as_mut_ptr(), NAME_BYTES)
+        let link = c"/proc/self/exe".as_ptr() as i64;
+        let arguments = [libc::AT_FDCWD.into(), link, program.as_mut_ptr() as i64, NAME_BYTES as i64];
+        kernel::call(libc::SYS_readlinkat, arguments)
     };
     let program = program.get(..usize::try_from(length).unwrap_or(0))?;
     frames::set_program(program);

@@ -5,7 +5,10 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use nigh_ring::{Claim, Record, Writer};
+use nigh_ring::{Claim, Record, SLOTS, Writer};
+
+use crate::clock::{self, now_ns};
+use crate::kernel;
 
 thread_local! {
     static OWN: Cell<Option<Claim>> = const { Cell::new(None) };
@@ -14,8 +17,10 @@ thread_local! {
     static READABLE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     /// Bytes that devices had read for this thread when it was asked last; `NOT_ASKED` before.
     static DEVICE_BYTES: Cell<u64> = const { Cell::new(NOT_ASKED) };
-    /// Whether this thread is in a hook: a signal handler may interrupt one.
-    static BUSY: Cell<bool> = const { Cell::new(false) };
+    /// Where the stack is while this thread is in a hook, which a signal handler may interrupt; 0 outside of hooks.
+    static BUSY: Cell<u64> = const { Cell::new(0) };
+    /// Whether this thread is in `io_submit`.
+    static SUBMITTING: Cell<bool> = const { Cell::new(false) };
 }
 
 const NOT_ASKED: u64 = u64::MAX;
@@ -39,7 +44,7 @@ pub(crate) fn begin(writer: Option<Writer>) {
     OWN.set(None);
     TID.set(0);
     DEVICE_BYTES.set(NOT_ASKED);
-    BUSY.set(false);
+    BUSY.set(0);
     WRITER.store(writer.map_or(std::ptr::null_mut(), Writer::into_raw), Ordering::Release);
 }
 
@@ -58,15 +63,16 @@ pub(crate) fn depth(rsp: u64) -> u32 {
     }
     // SAFETY: the C library sets it before any library starts.
     let main = unsafe { __libc_stack_end }.wrapping_sub(rsp);
-    let below = if main < MAIN_BYTES_MOST {
-        main
-    } else {
-        let block: u64;
-        // SAFETY: the control block begins with its own address.
-        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly, preserves_flags)) };
-        block.wrapping_sub(rsp)
-    };
+    let below = if main < MAIN_BYTES_MOST { main } else { control_block().wrapping_sub(rsp) };
     if below < STACK_BYTES_MOST { below as u32 } else { 0 }
+}
+
+/// The address of this thread's control block, which is at the end of its stack.
+fn control_block() -> u64 {
+    let block: u64;
+    // SAFETY: the control block begins with its own address.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly, preserves_flags)) };
+    block
 }
 
 /// The most that a record can have.
@@ -85,7 +91,7 @@ pub(crate) fn device_bytes(latency_ns: u64) -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` has room for the answer, and zeros are valid.
     let blocks = unsafe {
-        libc::syscall(libc::SYS_getrusage, libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        kernel::call(libc::SYS_getrusage, [libc::RUSAGE_THREAD.into(), usage.as_mut_ptr() as i64]);
         usage.assume_init().ru_inblock
     };
     let bytes = blocks as u64 * 512;
@@ -105,7 +111,7 @@ pub(crate) fn stack_word(address: u64) -> Option<u64> {
         return None;
     }
     let (low, high) = READABLE.get();
-    if !(low..high).contains(&address) {
+    if !(low..high).contains(&address) && !is_on_stack(address) {
         let page = address & !(PAGE_BYTES - 1);
         if page == 0 || !is_readable(page) {
             return None;
@@ -122,7 +128,7 @@ pub(crate) fn stack_word(address: u64) -> Option<u64> {
 }
 
 /// Memory that the caller passed. Whether it can be read is asked for each page, because it may have been unmapped, except for the
-/// known part of the stack. Asking changes errno.
+/// known part of the stack.
 #[derive(Default)]
 pub(crate) struct Passed {
     /// The page that was asked for last, and can be read.
@@ -133,7 +139,7 @@ impl Passed {
     fn can_be_read(&mut self, address: u64) -> bool {
         let (low, high) = READABLE.get();
         let page = address & !(PAGE_BYTES - 1);
-        if (low..high).contains(&address) || (page == self.page && page != 0) {
+        if (low..high).contains(&address) || (page == self.page && page != 0) || is_on_stack(address) {
             return true;
         }
         let can = page != 0 && is_readable(page);
@@ -161,11 +167,23 @@ impl Passed {
 fn is_readable(address: u64) -> bool {
     const NO_SUCH_CHANGE: i64 = -1;
     const SET_BYTES: i64 = 8;
-    // SAFETY: the call changes nothing but errno, which hooks restore.
-    unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, NO_SUCH_CHANGE, address, 0_i64, SET_BYTES);
-        *libc::__errno_location() != libc::EFAULT
-    }
+    let arguments = [NO_SUCH_CHANGE, address as i64, 0, SET_BYTES];
+    // SAFETY: the call changes nothing.
+    unsafe { kernel::call(libc::SYS_rt_sigprocmask, arguments) == -i64::from(libc::EINVAL) }
+}
+
+/// Where the kernel cannot be asked, whether `address` is between here and the end of the thread's stack.
+fn is_on_stack(address: u64) -> bool {
+    let here = stack_pointer();
+    let below = depth(here);
+    !kernel::may(libc::SYS_rt_sigprocmask) && (here..here + u64::from(below)).contains(&address)
+}
+
+fn stack_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: it only reads a register.
+    unsafe { std::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
+    pointer
 }
 
 /// Has `child` called in each child of a `fork`, however it was made, before its first call is recorded. A page that is
@@ -231,25 +249,48 @@ impl Here {
             CHILD.get().into_iter().for_each(|begin| begin());
         }
         let writer = writer()?;
-        if BUSY.replace(true) {
+        let (pointer, holder) = (stack_pointer(), BUSY.get());
+        // A hook that was interrupted is above its handler. One that is below was left by a jump.
+        let is_left = pointer >= holder && depth(pointer) > 0 && depth(holder) > 0;
+        if holder != 0 && !is_left {
             writer.lose();
             return None;
         }
+        BUSY.set(pointer);
         Some(Here { writer })
     }
 
+    /// The number of this thread; 0 if it cannot be asked.
     pub(crate) fn tid(&self) -> u32 {
         if TID.get() == 0 {
             // SAFETY: a plain call.
-            TID.set(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+            TID.set(unsafe { kernel::call(libc::SYS_gettid, []) }.try_into().unwrap_or(0));
         }
         TID.get()
     }
 
-    /// Writes `records`, all or none.
-    pub(crate) fn write(&self, records: &[Record]) -> bool {
+    /// A number that no other thread has, and that is not 0.
+    fn own(&self) -> u32 {
+        match self.tid() {
+            0 => (control_block() >> 4) as u32 | 1 << 31,
+            tid => tid,
+        }
+    }
+
+    /// Counts a call, or the name of a file, that is not recorded.
+    pub(crate) fn lose(&self) {
+        self.writer.lose();
+        kernel::miss_limited();
+    }
+
+    /// Gets memory for the whole ring of this thread.
+    pub(crate) fn prepare(&self) {
+        self.claim().map(|claim| claim.prepare(SLOTS));
+    }
+
+    fn claim(&self) -> Option<Claim> {
         if OWN.get().is_none() {
-            let claim = self.writer.claim();
+            let claim = self.writer.claim(self.own());
             OWN.set(claim);
             let key = KEY.load(Ordering::Relaxed);
             if claim.is_some() && key != u32::MAX {
@@ -257,9 +298,15 @@ impl Here {
                 unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
             }
         }
-        let written = OWN.get().is_some_and(|claim| claim.write(records));
+        OWN.get()
+    }
+
+    /// Writes `records`, all or none; waits for the recorder if there is no room.
+    pub(crate) fn write(&self, records: &[Record]) -> bool {
+        let mut wait = Wait::default();
+        let written = self.writer.write(self.claim(), self.own(), records, || wait.pause());
         if !written {
-            self.writer.lose();
+            self.lose();
         }
         written
     }
@@ -267,6 +314,57 @@ impl Here {
 
 impl Drop for Here {
     fn drop(&mut self) {
-        BUSY.set(false);
+        BUSY.set(0);
+    }
+}
+
+/// The program jumps (`longjmp`), perhaps out of a hook that a signal interrupted.
+pub(crate) fn jumps() {
+    BUSY.set(0);
+    SUBMITTING.set(false);
+}
+
+pub(crate) fn is_submitting() -> bool {
+    SUBMITTING.get()
+}
+
+pub(crate) fn set_submitting(is_submitting: bool) {
+    SUBMITTING.set(is_submitting);
+}
+
+/// How long a call waits for the recorder.
+const WAIT_MOST_NS: u64 = 5_000_000_000;
+
+/// A call that waits.
+#[derive(Default)]
+struct Wait {
+    pauses: u32,
+    begun_ns: u64,
+}
+
+impl Wait {
+    /// Pauses; returns whether to go on waiting.
+    fn pause(&mut self) -> bool {
+        const SPINS: u32 = 100;
+        const SLEEP_NS: i64 = 100_000;
+        self.pauses = self.pauses.saturating_add(1);
+        if self.pauses < SPINS {
+            std::hint::spin_loop();
+            return true;
+        }
+        if clock::is_stopped() {
+            const SPINS_MOST: u32 = 50_000_000;
+            std::hint::spin_loop();
+            return self.pauses < SPINS_MOST;
+        }
+        let now_ns = now_ns();
+        if self.begun_ns == 0 {
+            self.begun_ns = now_ns;
+        }
+        let time = libc::timespec { tv_sec: 0, tv_nsec: SLEEP_NS };
+        let arguments = [libc::CLOCK_MONOTONIC.into(), 0, std::ptr::from_ref(&time) as i64, 0];
+        // SAFETY: the time is valid for the call. If the kernel cannot be asked, this thread spins.
+        unsafe { kernel::call(libc::SYS_clock_nanosleep, arguments) };
+        now_ns - self.begun_ns < WAIT_MOST_NS
     }
 }

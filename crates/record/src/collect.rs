@@ -1,18 +1,21 @@
 //! Reads the rings of all processes, and turns records into calls of a recording.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use nigh_pattern::{module_token, pc};
-use nigh_ring::{EXEC_FAILED, EXEC_WITH_LIBRARY, FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record};
+use nigh_ring::{
+    EXEC_FAILED, EXEC_WITH_LIBRARY, FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record, SLOTS, Unseen,
+};
 use nigh_trace::format::parquet::{Call, Context, Did};
-use nigh_trace::{Op, Request};
+use nigh_trace::{Gaps, Op, Request};
 
 use crate::faults::{Fault, Faults, Mapped, Seen};
-use crate::files::{Files, Inode};
+use crate::files::{Files, Found};
 use crate::program::{Program, Unrecordable, base_name, is_program};
+use crate::session::shared_file;
 use crate::{Writer, build_id, now_ns};
 
 /// How many return addresses identify the code of `ra0`, `pc5`, `pc8` and `pc16`.
@@ -28,10 +31,25 @@ const PATH_MOST: u32 = 4 * PATH_BYTES as u32;
 const MISSED_MOST: usize = 100;
 
 /// Why a program that should load the library is not recorded.
-const UNREACHED: &str = "it could not use nigh's folder: no room there, a limit on its files, or another user";
+const UNREACHED: &str = "it could not use nigh's folder: no room there, a limit on its files or on its system calls (seccomp), or \
+                         another user";
+
+/// Why calls of a program are missing.
+const LIMITED: &str = "in part: it limits its system calls (seccomp)";
 
 /// The most programs that are expected to appear.
 const EXPECTED_MOST: usize = 4096;
+
+/// Programs with so many records in a ring at a time may fill it before the next round.
+const BUSY: usize = SLOTS / 16;
+
+/// Why requests of a program are missing.
+pub(crate) const UNSEEN_RING: &str = "in part: its requests by io_uring are not seen";
+
+/// How long after the start of a process its descriptors are looked at, and how that time grows.
+const LOOK_NS: u64 = 5_000_000;
+const LOOK_GROWS: u64 = 2;
+const LOOK_NS_MOST: u64 = 2_000_000_000;
 
 /// Bytes that a page fault makes accessible, at least.
 const PAGE_BYTES: u32 = 4096;
@@ -56,7 +74,7 @@ pub struct Summary {
     /// Calls and page faults that were not recorded, because a program made them faster than they were read, or because there was no
     /// memory for them.
     pub lost: u64,
-    /// Programs that were not recorded, up to 100.
+    /// Programs that were not recorded, or only in part, up to 100.
     pub missed: u64,
 }
 
@@ -78,6 +96,7 @@ pub struct Collector {
     /// By process, the program that it executed last and that has no shared file yet, and when.
     expected: BTreeMap<u32, (u64, String)>,
     faults: Option<Faults>,
+    is_lossy: bool,
     /// What happened to names of files and was not taken in yet.
     named: Vec<Named>,
     /// Records of the ring that is being read.
@@ -100,8 +119,7 @@ const FRAMES_MOST: usize = 1 << 16;
 /// A file of a process, or a change of a file's name.
 struct Named {
     time_ns: u64,
-    inode: Inode,
-    path: String,
+    found: Found,
     event: Event,
 }
 
@@ -132,6 +150,11 @@ struct Process {
     contexts: HashMap<Frames, (u32, u64), foldhash::fast::RandomState>,
     /// Calls whose file is not known yet.
     early: Vec<Record>,
+    /// Whether it uses io_uring, and when that is looked at again.
+    has_ring: bool,
+    look_ns: u64,
+    /// How long until the look after that.
+    pause_ns: u64,
     /// When it was seen that it has ended.
     ended_ns: Option<u64>,
     lost: u64,
@@ -162,6 +185,7 @@ impl Collector {
             missed: BTreeMap::new(),
             expected: BTreeMap::new(),
             faults: None,
+            is_lossy: false,
             named: Vec::new(),
             processes: Vec::new(),
             known: BTreeSet::new(),
@@ -183,23 +207,30 @@ impl Collector {
         Ok(())
     }
 
+    /// Has calls lost when a program makes them faster than they are read, instead of having it wait.
+    pub fn be_lossy(&mut self) {
+        self.is_lossy = true;
+    }
+
     /// Reads what all processes recorded into `writer`. Names change in the order of time, so what happened to them after this
-    /// began waits for the next round: another process, whose rings were read before, may have changed them earlier.
-    pub fn collect(&mut self, writer: &mut Writer) {
-        self.round(now_ns(), writer);
+    /// began waits for the next round: another process, whose rings were read before, may have changed them earlier. Returns whether there
+    /// was so much that programs may wait for the next round.
+    pub fn collect(&mut self, writer: &mut Writer) -> bool {
+        self.round(now_ns(), writer)
     }
 
     /// As `collect`, for the last time.
     pub fn collect_rest(&mut self, writer: &mut Writer) {
-        self.round(u64::MAX, writer);
+        let _ = self.round(u64::MAX, writer);
     }
 
-    fn round(&mut self, before_ns: u64, writer: &mut Writer) {
+    fn round(&mut self, before_ns: u64, writer: &mut Writer) -> bool {
         // Checked before new shared files are: a process that has ended creates none.
         let ended: Vec<u32> = self.expected.keys().copied().filter(|&process| has_ended(process)).collect();
         self.discover(writer);
+        let mut most = 0;
         for at in 0..self.processes.len() {
-            self.read(at, writer);
+            most = most.max(self.read(at, writer));
         }
         self.miss(&ended, before_ns == u64::MAX);
         self.take_names(before_ns, writer);
@@ -215,6 +246,7 @@ impl Collector {
         let written = writer.push(ready);
         ready.iter().take(written).for_each(|call| self.summary.add(call));
         self.calls.drain(..ready.len());
+        most >= BUSY
     }
 
     /// What was recorded so far, with what running processes lost.
@@ -241,9 +273,11 @@ impl Collector {
                 continue;
             }
             let path = entry.path();
-            let opened = File::options().read(true).write(true).open(&path).ok();
             // It appears before it is complete.
-            let Some(reader) = opened.and_then(|file| Reader::open(&file).ok().flatten()) else { continue };
+            let Some(reader) = shared_file(&path).and_then(|file| Reader::open(&file).ok().flatten()) else { continue };
+            if self.is_lossy {
+                reader.be_lossy();
+            }
             self.known.insert(begun);
             self.summary.processes += 1;
             let name = base_name(&reader.program());
@@ -259,23 +293,33 @@ impl Collector {
                 modules: HashMap::new(),
                 contexts: HashMap::default(),
                 early: Vec::new(),
+                has_ring: false,
+                look_ns: now_ns() + LOOK_NS,
+                pause_ns: LOOK_NS,
                 ended_ns: None,
                 lost: 0,
             });
         }
     }
 
-    /// Reads all rings of a process.
-    fn read(&mut self, at: usize, writer: &mut Writer) {
+    /// Reads all rings of a process, and returns how many records were in the fullest one.
+    fn read(&mut self, at: usize, writer: &mut Writer) -> usize {
         let process = &mut self.processes[at];
+        if !process.has_ring && process.look_ns < now_ns() {
+            process.has_ring = has_ring(process.pid);
+            process.pause_ns = (process.pause_ns * LOOK_GROWS).min(LOOK_NS_MOST);
+            process.look_ns = now_ns() + process.pause_ns;
+        }
         if process.ended_ns.is_none() && has_ended(process.pid) {
             // Seen before its rings are read: what it wrote before its end is in them.
             process.ended_ns = Some(now_ns());
         }
         let mut records = std::mem::take(&mut self.records);
         let now = now_ns();
+        let mut most = 0;
         for ring in 0..self.processes[at].reader.rings() {
             self.processes[at].reader.read(ring, &mut records);
+            most = most.max(records.len());
             // Whatever a process writes, nothing waits for ever.
             records.iter_mut().for_each(|record| record.time_ns = record.time_ns.min(now));
             let mut rest = records.iter();
@@ -298,7 +342,9 @@ impl Collector {
                 match event {
                     Some(event) => {
                         let inode = (record.offset, record.result as u64);
-                        self.named.push(Named { time_ns: record.time_ns, inode, path, event });
+                        let (born_ns, names) = (record.born_ns(), record.device_pages.into());
+                        let found = Found { inode, path, born_ns, names };
+                        self.named.push(Named { time_ns: record.time_ns, found, event });
                     }
                     None => self.executes(record, path),
                 }
@@ -306,19 +352,20 @@ impl Collector {
             records.clear();
         }
         self.records = records;
+        most
     }
 
     /// Takes in files, and what happened to their names, up to a time.
     fn take_names(&mut self, before_ns: u64, writer: &mut Writer) {
         self.named.sort_by_key(|named| named.time_ns);
         let ready = self.named.partition_point(|named| named.time_ns < before_ns);
-        for Named { inode, path, event, .. } in self.named.drain(..ready) {
+        for Named { found, event, .. } in self.named.drain(..ready) {
             match event {
-                Event::Renamed => self.files.renamed(inode, path),
-                Event::Removed => self.files.removed(inode),
+                Event::Renamed => self.files.renamed(found.inode, found.path),
+                Event::Removed => self.files.removed(found.inode),
                 Event::File { process, number } => {
                     // A name that ends in "(deleted)" was of a file that has none any more, and which may be another one.
-                    let file = self.files.number(inode, path, writer);
+                    let file = self.files.number(found, writer);
                     let process = self.processes.iter_mut().find(|known| known.number == process);
                     if let (Some(process), Some(file)) = (process, file) {
                         process.files.insert(number, file);
@@ -356,11 +403,7 @@ impl Collector {
     /// The number of a file that is mapped; `None` if it is the recorder's own, or if there are too many.
     fn number(&mut self, file: &Mapped, writer: &mut Writer) -> Option<u32> {
         let is_own = || self.folder.parent().is_some_and(|folder| Path::new(&file.path).starts_with(folder));
-        *file.number.get_or_init(
-            || {
-                if is_own() { None } else { self.files.number(file.inode, file.path.clone(), writer) }
-            },
-        )
+        *file.number.get_or_init(|| if is_own() { None } else { self.files.number(file.found(), writer) })
     }
 
     fn take_fault(&mut self, fault: Fault, writer: &mut Writer) {
@@ -448,16 +491,29 @@ impl Collector {
             }
             !has_begun && !is_missed
         });
-        let of_process = |process: &Process| format!("{} or children of it", process.name);
-        missed.extend(self.processes.iter().filter(|process| process.reader.has_unrecorded()).map(of_process));
-        for path in missed {
+        let mut missed: Vec<(String, &str)> = missed.into_iter().map(|path| (path, UNREACHED)).collect();
+        for Process { reader, name, has_ring, .. } in &self.processes {
+            missed.extend((*has_ring || reader.has(Unseen::Ring)).then(|| (name.clone(), UNSEEN_RING)));
+            for (unseen, of, why) in
+                [(Unseen::Process, " or children of it", UNREACHED), (Unseen::Limited, "", LIMITED)]
+            {
+                missed.extend(reader.has(unseen).then(|| (format!("{name}{of}"), why)));
+            }
+        }
+        for (path, why) in missed {
             if self.missed.len() < MISSED_MOST {
-                self.missed.entry(path).or_insert(UNREACHED);
+                self.missed.entry(path).or_insert(why);
             }
         }
     }
 
-    /// Programs that were executed and not recorded, and why.
+    /// What the recording lacks up to here.
+    pub fn gaps(&self) -> Gaps {
+        let unseen = self.missed().map(|(path, why)| format!("{path} ({why})")).collect();
+        Gaps { lost: Some(self.summary().lost), unseen }
+    }
+
+    /// Programs that were executed and not recorded, or only in part, and why.
     pub fn missed(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.missed.iter().map(|(path, why)| (path.as_str(), *why))
     }
@@ -484,6 +540,14 @@ fn has_ended(pid: u32) -> bool {
     // Other threads go on if only the first one has ended.
     let threads = || fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     is_gone(process.clone()) && threads().all(|thread| is_gone(thread.path()))
+}
+
+/// Whether a process has a descriptor for requests by io_uring.
+fn has_ring(pid: u32) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors
+        .into_iter()
+        .any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path.as_os_str() == "anon_inode:[io_uring]"))
 }
 
 /// The path in the frames of `parts`.

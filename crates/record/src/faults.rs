@@ -16,7 +16,7 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
-use crate::files::Inode;
+use crate::files::{Found, Inode};
 use crate::program::base_name;
 
 const PAGE_BYTES: u64 = 4096;
@@ -58,6 +58,9 @@ pub(crate) struct Fault {
 pub(crate) struct Mapped {
     pub(crate) inode: Inode,
     pub(crate) path: String,
+    /// As in [`Found`].
+    born_ns: u64,
+    names: u64,
     /// Its name as a module, and the hash of that.
     pub(crate) name: String,
     pub(crate) token: u64,
@@ -183,6 +186,12 @@ impl Faults {
     }
 }
 
+impl Mapped {
+    pub(crate) fn found(&self) -> Found {
+        Found { inode: self.inode, path: self.path.clone(), born_ns: self.born_ns, names: self.names }
+    }
+}
+
 impl Process {
     /// The mapping of a file at an address, with the file and where the mapping begins.
     fn find(&self, address: u64) -> Option<(&Arc<Mapped>, u64, &Mapping)> {
@@ -270,10 +279,14 @@ fn mapped(major: u32, minor: u32, inode: u64, path: &[u8]) -> Option<Mapped> {
         None => !OTHER.iter().any(|other| path.starts_with(other)),
     };
     // Programs, and the recording library, may see another number than the device's: that of a subvolume.
-    let device = found.map_or_else(|| libc::makedev(major, minor), |found| found.dev());
+    let device = found.as_ref().map_or_else(|| libc::makedev(major, minor), MetadataExt::dev);
+    let (born_ns, names) = found.map_or((0, 0), |found| {
+        let found = Found::new(&found, String::new());
+        (found.born_ns, found.names)
+    });
     let name = base_name(path.as_bytes());
     let token = module_token(name.as_bytes());
-    is_file.then(|| Mapped { inode: (device, inode), path, name, token, number: OnceLock::new() })
+    is_file.then(|| Mapped { inode: (device, inode), path, born_ns, names, name, token, number: OnceLock::new() })
 }
 
 #[cfg(test)]
@@ -283,7 +296,8 @@ mod tests {
     /// A mapping of file `inode` from page `offset` of it on.
     fn mapping(inode: u64, begin: u64, end: u64, offset: u64) -> Mapping {
         let number = OnceLock::new();
-        let file = Mapped { inode: (1, inode), path: String::new(), name: String::new(), token: 0, number };
+        let (path, name) = (String::new(), String::new());
+        let file = Mapped { inode: (1, inode), path, born_ns: 0, names: 1, name, token: 0, number };
         Mapping { end, offset, base: begin, file: (inode > 0).then(|| Arc::new(file)) }
     }
 

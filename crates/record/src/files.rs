@@ -1,7 +1,10 @@
 //! The numbers of files in a recording.
 
 use std::collections::HashMap;
+use std::fs::Metadata;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::MetadataExt;
+use std::time::UNIX_EPOCH;
 
 use crate::Writer;
 
@@ -14,12 +17,37 @@ const NAMES_MOST: usize = 64;
 /// A device and an inode.
 pub(crate) type Inode = (u64, u64);
 
+/// A file when it was looked at.
+pub(crate) struct Found {
+    pub(crate) inode: Inode,
+    pub(crate) path: String,
+    /// When it was created, in nanoseconds; 0 if that is not known.
+    pub(crate) born_ns: u64,
+    /// How many names it had.
+    pub(crate) names: u64,
+}
+
+impl Found {
+    pub(crate) fn new(found: &Metadata, path: String) -> Found {
+        let born = found.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        let born_ns = born.map_or(0, |born| born.as_nanos() as u64);
+        Found { inode: (found.dev(), found.ino()), path, born_ns, names: found.nlink() }
+    }
+}
+
+/// A name of a file.
+struct Name {
+    path: String,
+    born_ns: u64,
+    number: u32,
+}
+
 /// Which file of a recording an inode and a path are.
 pub(crate) struct Files {
     /// Hashes paths, if the recording has none.
     private: Option<RandomState>,
-    /// The paths that an inode had, each with the number of the file; its present path is the last one.
-    known: HashMap<Inode, Vec<(String, u32)>>,
+    /// The names that an inode had; its present one is the last.
+    known: HashMap<Inode, Vec<Name>>,
     count: u64,
 }
 
@@ -39,10 +67,20 @@ impl Files {
         self.count
     }
 
-    /// The number of the file that has this inode at this path; `None` if there are too many.
-    pub(crate) fn number(&mut self, inode: Inode, path: String, writer: &mut Writer) -> Option<u32> {
-        let names = self.known.get(&inode).map_or(&[][..], |names| names);
-        if let Some(&(_, number)) = names.iter().find(|(known, _)| *known == path) {
+    /// The number of a file; `None` if there are too many.
+    pub(crate) fn number(&mut self, found: Found, writer: &mut Writer) -> Option<u32> {
+        let Found { inode, path, born_ns, names } = found;
+        let known = self.known.get(&inode).map_or(&[][..], |known| known);
+        if let Some(same) = known.iter().find(|known| known.path == path) {
+            return Some(same.number);
+        }
+        // Under another name, it is the same file if it was created at the same time, or if it has several names.
+        let is_same = |known: &&Name| match (known.born_ns, born_ns) {
+            (0, _) | (_, 0) => names > 1,
+            (known, born) => known == born,
+        };
+        if let Some(number) = known.iter().rev().find(is_same).map(|known| known.number) {
+            self.add(inode, Name { path, born_ns, number });
             return Some(number);
         }
         if self.count >= REMEMBERED_MOST {
@@ -53,26 +91,26 @@ impl Files {
             Some(key) => format!("{:016x}", key.hash_one(&path)),
             None => path.clone(),
         });
-        self.add(inode, path, number);
+        self.add(inode, Name { path, born_ns, number });
         Some(number)
     }
 
     /// The file with this inode has another path.
     pub(crate) fn renamed(&mut self, inode: Inode, path: String) {
         let names = self.known.get(&inode).map_or(&[][..], |names| names);
-        if let Some(&(_, number)) = names.last()
-            && names.iter().all(|(known, _)| *known != path)
+        if let Some(&Name { born_ns, number, .. }) = names.last()
+            && names.iter().all(|known| known.path != path)
         {
-            self.add(inode, path, number);
+            self.add(inode, Name { path, born_ns, number });
         }
     }
 
-    fn add(&mut self, inode: Inode, path: String, number: u32) {
+    fn add(&mut self, inode: Inode, name: Name) {
         let names = self.known.entry(inode).or_default();
         if names.len() == NAMES_MOST {
             names.remove(0);
         }
-        names.push((path, number));
+        names.push(name);
     }
 
     /// The file with this inode was deleted; another file may get its inode.

@@ -1,19 +1,36 @@
 //! A folder for the processes' shared files, and the library beside it; removed at the end.
 
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nigh_ring::{BOARD_VARIABLE, Board, FOLDER_VARIABLE, Told};
+use nigh_ring::{BOARD_VARIABLE, Board, FILTERS_VARIABLE, FOLDER_VARIABLE, Reader, Told, Unseen};
 
+use crate::program::base_name;
 use crate::{Program, Unrecordable};
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libnigh_preload.so"));
 
 /// Where programs create their shared files, while a recorder reads them and after that.
-const SHARED: &str = "shared";
+const SHARED: &str = "shared-";
 const ENDED: &str = "ended";
+
+/// The library's name.
+const LIBRARY_NAME: &str = "libnigh_preload.so";
+
+/// Other users find what they know the name of: the library, and those of their programs that are recorded also the folder for shared
+/// files, where they may create their own.
+const NAMED: u32 = 0o711;
+const SHARED_MODE: u32 = 0o1733;
+const LIBRARY_MODE: u32 = 0o755;
+
+/// Characters of the shared folder's name that nobody guesses.
+const SECRET: usize = 32;
+
+/// A setting of AddressSanitizer, whose library ends programs that load another one before it.
+const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "verify_asan_link_order=0");
 
 /// What advised programs share with nigh.
 const BOARD: &str = "board";
@@ -27,10 +44,11 @@ const PREFIX: &str = "nigh-record-";
 /// The folder that recorded processes share with the recorder.
 pub struct Session {
     folder: tempfile::TempDir,
+    shared: PathBuf,
 }
 
 impl Session {
-    /// Creates the folder, in memory if possible, for this user only. Folders of recorders that were killed are removed, wherever they
+    /// Creates the folder, in memory if possible. Other users can load the library, and read nothing else. Folders of recorders that were killed are removed, wherever they
     /// are.
     pub fn new() -> io::Result<Session> {
         let memory = Path::new(MEMORY);
@@ -38,12 +56,17 @@ impl Session {
         sweep(&std::env::temp_dir());
         let mut builder = tempfile::Builder::new();
         let prefix = format!("{PREFIX}{}-", std::process::id());
-        builder.prefix(&prefix).permissions(std::fs::Permissions::from_mode(0o700));
+        builder.prefix(&prefix).permissions(Permissions::from_mode(0o700));
         let folder = if is_usable(memory) { builder.tempdir_in(memory) } else { builder.tempdir() };
         let folder = folder.or_else(|_| builder.tempdir())?;
-        std::fs::create_dir(folder.path().join(SHARED))?;
-        std::fs::write(folder.path().join("libnigh_preload.so"), LIBRARY)?;
-        Ok(Session { folder })
+        let shared = tempfile::Builder::new().prefix(SHARED).rand_bytes(SECRET).tempdir_in(folder.path())?.keep();
+        let library = folder.path().join(LIBRARY_NAME);
+        std::fs::write(&library, LIBRARY)?;
+        // Whatever the mask for new files is.
+        for (path, mode) in [(&shared, SHARED_MODE), (&library, LIBRARY_MODE), (&folder.path().to_owned(), NAMED)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        }
+        Ok(Session { folder, shared })
     }
 
     /// Removes the folder. If recorded programs still run, they go on without being recorded. The library remains for the
@@ -54,12 +77,12 @@ impl Session {
         }
         let folder = self.folder.keep();
         // Programs that start now find no folder for a shared file.
-        std::fs::rename(folder.join(SHARED), folder.join(ENDED))
+        std::fs::rename(self.shared, folder.join(ENDED))
     }
 
     /// Where the processes' shared files appear.
     pub fn shared(&self) -> PathBuf {
-        self.folder.path().join(SHARED)
+        self.shared.clone()
     }
 
     /// The command that starts `program` with the recording library.
@@ -68,9 +91,13 @@ impl Session {
             return Err(Unrecordable::Machine);
         }
         let mut command = Command::new(&program.path);
-        let library = self.folder.path().join("libnigh_preload.so");
+        let library = self.folder.path().join(LIBRARY_NAME);
         command.env("LD_PRELOAD", preload(&library, std::env::var("LD_PRELOAD").ok().as_deref()));
         command.env(FOLDER_VARIABLE, self.shared());
+        command.env(FILTERS_VARIABLE, filters().to_string());
+        let (sanitizer, setting) = SANITIZER;
+        let others = std::env::var(sanitizer).ok().filter(|others| !others.is_empty());
+        command.env(sanitizer, others.map_or(setting.to_owned(), |others| format!("{others}:{setting}")));
         let board = self.folder.path().join(BOARD);
         // Without one, this may be a program of another session.
         command.env_remove(BOARD_VARIABLE);
@@ -85,12 +112,32 @@ impl Session {
         Board::create(&self.folder.path().join(BOARD), told, entries, table)
     }
 
-    /// Removes the shared files of processes that have ended, where nobody reads them.
-    pub fn forget_ended(&self) {
+    /// Removes the shared files of processes that have ended, where nobody reads them. Returns the programs of those that got no advice,
+    /// because they ran as other users.
+    pub fn forget_ended(&self) -> Vec<String> {
+        let mut missed = Vec::new();
         for path in of_ended(&self.shared(), "") {
+            let reader = shared_file(&path).and_then(|file| Reader::open(&file).ok().flatten());
+            let reader = reader.filter(|reader| reader.has(Unseen::Process));
+            missed.extend(reader.map(|reader| base_name(&reader.program())));
             let _ = std::fs::remove_file(path);
         }
+        missed
     }
+}
+
+/// Opens a shared file, and nothing else that another user may have put in its place.
+pub(crate) fn shared_file(path: &Path) -> Option<File> {
+    let file =
+        File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
+}
+
+/// How many filters of system calls this process has; before Linux 5.9, 2 for any.
+fn filters() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value("Seccomp_filters:").or_else(|| value("Seccomp:")).unwrap_or(0)
 }
 
 /// Whether libraries can be loaded from there, and some hundred threads have room for their rings. A program that writes into a
@@ -131,13 +178,14 @@ fn is_any_running(folder: &Path) -> bool {
 fn is_named(folder: &Path) -> bool {
     let name = folder.as_os_str().as_encoded_bytes();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    // Those of other users cannot be read, and do not load this user's library.
+    // Those of other users can be read by root, who alone can record them.
     let mut environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
     environments.any(|environment| environment.windows(name.len()).any(|part| part == name))
 }
 
 fn has_any_file(folder: &Path) -> bool {
-    let files = [SHARED, ENDED].into_iter().flat_map(|kind| std::fs::read_dir(folder.join(kind)));
+    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = folders.flat_map(|kind| std::fs::read_dir(kind.path()));
     let mut names = files.flatten().flatten().map(|entry| entry.file_name());
     names
         .any(|name| name.to_str().and_then(|name| name.split_once('-')).is_some_and(|(process, _)| is_running(process)))
@@ -227,9 +275,10 @@ mod tests {
     fn programs_that_still_run_keep_the_library() {
         let session = Session::new().unwrap();
         let folder = session.folder.path().to_owned();
-        std::fs::write(session.shared().join(format!("{}-1", std::process::id())), "").unwrap();
+        let shared = session.shared();
+        std::fs::write(shared.join(format!("{}-1", std::process::id())), "").unwrap();
         session.end().unwrap();
-        assert!(folder.join("libnigh_preload.so").exists() && !folder.join(SHARED).exists());
+        assert!(folder.join("libnigh_preload.so").exists() && !shared.exists());
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

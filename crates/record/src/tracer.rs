@@ -3,7 +3,7 @@
 //! The kernel stops the program at each system call. That costs some microseconds for each, where the library costs a fifth of one.
 //! Return addresses are found by frame pointers, which Go's programs have.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -15,12 +15,13 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use nigh_pattern::{module_token, pc, token};
+use nigh_ring::{BLOCK_BYTES, Bytes, Submitted};
 use nigh_trace::format::parquet::{Call, Context, Did};
-use nigh_trace::{Op, Request};
+use nigh_trace::{Gaps, Op, Request};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::collect::{DEPTHS, STREAM_DEPTH};
-use crate::files::{Files, Inode};
+use crate::collect::{DEPTHS, STREAM_DEPTH, UNSEEN_RING};
+use crate::files::{Files, Found, Inode};
 use crate::program::base_name;
 use crate::ptrace::{self, Stop};
 use crate::{Program, SIGNALLED, Summary, Writer, now_ns};
@@ -38,6 +39,9 @@ const STOPS_MOST: u32 = 8192;
 const SLEEP_LEAST: Duration = Duration::from_micros(50);
 const SLEEP_MOST: Duration = Duration::from_millis(2);
 
+/// The most parts of a vector of buffers.
+const PARTS_MOST: u64 = 1024;
+
 /// The most contexts that are remembered.
 const REMEMBERED_MOST: usize = 1 << 20;
 
@@ -53,6 +57,10 @@ pub struct Tracer {
     contexts: HashMap<Vec<u64>, (u32, u64)>,
     calls: Vec<Call>,
     summary: Summary,
+    /// Calls that could not be looked at.
+    lost: u64,
+    /// What was not recorded, and why.
+    unseen: BTreeSet<String>,
     sleep: Duration,
 }
 
@@ -81,6 +89,7 @@ struct Named {
 
 #[derive(Default)]
 struct Process {
+    name: String,
     program: u32,
     /// The number of the file behind each descriptor; `None` if it is no file.
     descriptors: HashMap<u64, Option<u32>>,
@@ -128,7 +137,7 @@ fn kinds(number: u64) -> &'static [Kind] {
             const { &[of(WRITE, 0, Length::Returned, Some(3))] }
         }
         libc::SYS_sendfile => const { &[of(READ, 1, Length::Returned, None)] },
-        libc::SYS_copy_file_range => {
+        libc::SYS_copy_file_range | libc::SYS_splice => {
             const { &[of(READ, 0, Length::Returned, None), of(WRITE, 2, Length::Returned, None)] }
         }
         libc::SYS_fsync | libc::SYS_fdatasync => const { &[of(FLUSH, 0, Length::None, None)] },
@@ -152,6 +161,8 @@ impl Tracer {
             contexts: HashMap::new(),
             calls: Vec::new(),
             summary: Summary::default(),
+            lost: 0,
+            unseen: BTreeSet::new(),
             sleep: SLEEP_LEAST,
         }
     }
@@ -261,7 +272,12 @@ impl Tracer {
 
     /// What was recorded so far.
     pub fn summary(&self) -> Summary {
-        Summary { files: self.files.count(), ..self.summary }
+        Summary { files: self.files.count(), lost: self.lost, missed: self.unseen.len() as u64, ..self.summary }
+    }
+
+    /// What the recording lacks up to here.
+    pub fn gaps(&self) -> Gaps {
+        Gaps { lost: Some(self.lost), unseen: self.unseen.iter().cloned().collect() }
     }
 
     fn stopped(&mut self, thread: i32, stop: Stop, writer: &mut Writer) -> io::Result<()> {
@@ -336,7 +352,11 @@ impl Tracer {
                 let arguments =
                     [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
                 let number = registers.orig_rax;
-                let context = if kinds(number).is_empty() {
+                if number as i64 == libc::SYS_io_uring_setup {
+                    let program = self.process(process, writer).name.clone();
+                    self.unseen.insert(format!("{program} ({UNSEEN_RING})"));
+                }
+                let context = if kinds(number).is_empty() && number as i64 != libc::SYS_io_submit {
                     (0, 0)
                 } else {
                     self.context(process, registers.rip, registers.rsp, registers.rbp, writer)
@@ -349,6 +369,11 @@ impl Tracer {
         let result = registers.rax as i64;
         for kind in kinds(pending.number) {
             self.record(thread, process, &pending, kind, result, writer);
+        }
+        if pending.number as i64 == libc::SYS_io_submit {
+            for at in 0..u64::try_from(result).unwrap_or(0) {
+                self.submitted(thread, process, &pending, at, writer);
+            }
         }
         self.note(process, &pending, result);
         if result >= 0 {
@@ -387,7 +412,6 @@ impl Tracer {
     fn record(&mut self, thread: i32, process: i32, pending: &Pending, kind: &Kind, result: i64, writer: &mut Writer) {
         let descriptor = pending.arguments[kind.descriptor];
         let Some(volume) = self.file(process, thread, descriptor, writer) else { return };
-        let time_ns = pending.begin_ns.saturating_sub(self.begin_ns);
         let latency_ns = now_ns().saturating_sub(pending.begin_ns);
         let returned = u32::try_from(result.max(0)).unwrap_or(u32::MAX);
         let argument = |at: usize| u32::try_from(pending.arguments[at]).unwrap_or(u32::MAX);
@@ -401,21 +425,59 @@ impl Tracer {
             None if matches!(kind.length, Length::None) => 0,
             None => position(thread, descriptor).saturating_sub(u64::from(returned)),
         };
-        let op = if let Did::Request(op) = kind.did { op } else { Op::Read };
-        let request = Request {
-            time_ns,
-            offset: offset.min(u64::MAX >> 1),
-            length,
-            volume,
-            tenant: process as u32,
-            op,
-            stream: pending.context.1,
-            latency_ns,
-            content: 0,
+        let request = Request { offset: offset.min(u64::MAX >> 1), length, volume, latency_ns, ..Request::default() };
+        self.push(thread, process, pending, kind.did, request, asked, result, writer);
+    }
+
+    /// Takes in request number `at` of those that a program submitted by `io_submit`. It ends later, and is taken to transfer all.
+    fn submitted(&mut self, thread: i32, process: i32, pending: &Pending, at: u64, writer: &mut Writer) {
+        let word = |address: u64| {
+            let mut bytes = [0; 8];
+            (ptrace::read(thread, address, &mut bytes) == bytes.len()).then(|| u64::from_ne_bytes(bytes))
         };
+        let mut block = [0; BLOCK_BYTES];
+        let read = word(pending.arguments[2].wrapping_add(at * 8)).map(|at| ptrace::read(thread, at, &mut block));
+        if read != Some(BLOCK_BYTES) {
+            self.lost += 1;
+            return;
+        }
+        let Some(Submitted { kind, descriptor, offset, bytes }) = Submitted::parse(&block) else { return };
+        let asked = match bytes {
+            Bytes::Of(bytes) => bytes,
+            Bytes::OfVector { at, parts } => {
+                let lengths = (0..parts.min(PARTS_MOST)).filter_map(|part| word(at.wrapping_add(16 * part + 8)));
+                lengths.fold(0, u64::saturating_add)
+            }
+        };
+        let did = match kind {
+            nigh_ring::Kind::Write => Did::Request(Op::Write),
+            nigh_ring::Kind::Sync => Did::Request(Op::Flush),
+            _ => Did::Request(Op::Read),
+        };
+        let Some(volume) = self.file(process, thread, descriptor.into(), writer) else { return };
+        let length = u32::try_from(asked).unwrap_or(u32::MAX);
+        let request = Request { offset: offset.min(u64::MAX >> 1), length, volume, ..Request::default() };
+        self.push(thread, process, pending, did, request, length, length.into(), writer);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn push(
+        &mut self,
+        thread: i32,
+        process: i32,
+        pending: &Pending,
+        did: Did,
+        request: Request,
+        asked: u32,
+        result: i64,
+        writer: &mut Writer,
+    ) {
+        let op = if let Did::Request(op) = did { op } else { Op::Read };
+        let time_ns = pending.begin_ns.saturating_sub(self.begin_ns);
+        let request = Request { time_ns, tenant: process as u32, op, stream: pending.context.1, ..request };
         let program = self.process(process, writer).program;
         let (context, tid) = (pending.context.0, thread as u32);
-        self.calls.push(Call { request, did: kind.did, program, context, tid, asked, result, device_bytes: 0 });
+        self.calls.push(Call { request, did, program, context, tid, asked, result, device_bytes: 0 });
     }
 
     fn process(&mut self, process: i32, writer: &mut Writer) -> &mut Process {
@@ -424,7 +486,8 @@ impl Tracer {
             summary.processes += 1;
             let path = fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
             let program = writer.program(&base_name(path.as_os_str().as_encoded_bytes()));
-            Process { program, ..Process::default() }
+            let name = base_name(path.as_os_str().as_encoded_bytes());
+            Process { program, name, ..Process::default() }
         })
     }
 
@@ -438,7 +501,7 @@ impl Tracer {
         let path =
             fs::read_link(&link).ok().filter(|path| !["/proc", "/sys"].iter().any(|folder| path.starts_with(folder)));
         let number = found.zip(path).and_then(|(found, path)| {
-            self.files.number((found.dev(), found.ino()), path.to_string_lossy().into_owned(), writer)
+            self.files.number(Found::new(&found, path.to_string_lossy().into_owned()), writer)
         });
         self.process(process, writer).descriptors.insert(descriptor, number);
         number

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-use nigh_trace::Result;
 use nigh_trace::format::parquet::{Call, Context, Recorder};
+use nigh_trace::{Gaps, Result};
 
 /// The most calls that wait to be written, of about 100 bytes each.
 const WAITING_MOST: u64 = 1 << 21;
@@ -17,7 +17,7 @@ enum Entry {
     File(String),
     Context(Context),
     Calls(Vec<Call>),
-    Checkpoint,
+    Checkpoint(Gaps),
 }
 
 /// How far the thread is.
@@ -88,9 +88,9 @@ impl Writer {
         room
     }
 
-    /// Completes the file up to here, when what waits is written.
-    pub fn checkpoint(&mut self) {
-        self.send(Entry::Checkpoint);
+    /// Completes the file up to here, when what waits is written, with what it lacks.
+    pub fn checkpoint(&mut self, gaps: Gaps) {
+        self.send(Entry::Checkpoint(gaps));
     }
 
     /// Whether so many calls wait to be written that no more should be read.
@@ -136,7 +136,10 @@ fn write(mut recorder: Recorder, entries: &Receiver<Entry>, progress: &Progress)
                 Ok(())
             }
             Entry::Calls(calls) => calls.into_iter().try_for_each(|call| recorder.push(call)),
-            Entry::Checkpoint => recorder.checkpoint(),
+            Entry::Checkpoint(gaps) => {
+                recorder.set_gaps(gaps);
+                recorder.checkpoint()
+            }
         };
         if written.is_err() {
             return (recorder, written);

@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -85,7 +86,7 @@ impl Board {
     pub fn create(path: &Path, told: Told, entries: usize, table: &[u8]) -> io::Result<Board> {
         let [_, table_at, room_at] = places(entries, table.len());
         let bytes = room_at + ROOM_BYTES;
-        let mut file = File::options().read(true).write(true).create_new(true).open(path)?;
+        let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         // Programs that write where there is no memory would be killed.
         // SAFETY: a descriptor that is open, and numbers.
         let refused = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as i64) };

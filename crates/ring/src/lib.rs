@@ -5,6 +5,7 @@
 
 mod board;
 mod reader;
+mod submitted;
 mod writer;
 
 use std::cell::UnsafeCell;
@@ -12,18 +13,22 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use board::{BOARD_VARIABLE, Board, ROOM_BYTES, Tally, Told};
 pub use reader::Reader;
-pub use writer::{Claim, Writer};
+pub use submitted::{BLOCK_BYTES, Bytes, Submitted};
+pub use writer::{Claim, Writer, forbid_memory};
 
 /// The environment variable with the folder for shared files.
 pub const FOLDER_VARIABLE: &str = "NIGH_RECORD";
 
+/// The environment variable with the number of filters on the system calls of the recorder (seccomp).
+pub const FILTERS_VARIABLE: &str = "NIGH_RECORD_FILTERS";
+
 /// The first bytes of a shared file, with the version of its layout.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec4");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec5");
 
 /// Return addresses in a record.
 pub const FRAMES: usize = 16;
 
-/// Rings of a process: threads that record at the same time.
+/// Rings of a process that belong to one thread each. One more is for all other threads.
 pub const RINGS: usize = 64;
 
 /// Records in a ring.
@@ -56,7 +61,8 @@ pub enum Kind {
     /// `posix_fadvise`.
     Advise = 5,
     /// The name of a file: `file` is its number, `offset` its device, `result` its inode, and its path is in the frames of
-    /// this and the next records, `asked` bytes in all.
+    /// this and the next records, `asked` bytes in all. `device_pages` is the number of its names, and `latency_ns` and `depth` are
+    /// when it was created ([`Record::born_ns`]).
     File = 6,
     /// A process executes another program. Its path is in the frames as that of a file is; `tid` is the process, which need not
     /// be the one that writes this (`vfork`); `result` is one of `EXEC_`.
@@ -65,6 +71,23 @@ pub enum Kind {
     Rename = 8,
     /// The file with this device and inode has no name any more: as in `File`, without a number and a path.
     Unlink = 9,
+}
+
+/// What a process does that is not recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Unseen {
+    /// A child of it has no shared file, or the library cannot see the calls of the process.
+    Process = 1,
+    /// It limits its system calls (seccomp), so that some of its calls could not be looked at.
+    Limited = 2,
+    /// Its requests by io_uring are not known.
+    Ring = 4,
+}
+
+impl Unseen {
+    /// All of them.
+    pub const ALL: [Unseen; 3] = [Unseen::Process, Unseen::Limited, Unseen::Ring];
 }
 
 /// The environment of an executed program does not name the recorder's folder.
@@ -112,6 +135,18 @@ pub struct Record {
     pub frames: [u64; FRAMES],
 }
 
+impl Record {
+    /// When the file that this announces was created, in nanoseconds; 0 if that is not known.
+    pub fn born_ns(&self) -> u64 {
+        u64::from(self.depth) << 32 | u64::from(self.latency_ns)
+    }
+
+    /// This record with that time.
+    pub fn born(self, ns: u64) -> Record {
+        Record { depth: (ns >> 32) as u32, latency_ns: ns as u32, ..self }
+    }
+}
+
 /// Bytes of a path in one record.
 pub const PATH_BYTES: usize = FRAMES * 8;
 
@@ -122,7 +157,7 @@ struct Ring {
     head: AtomicU32,
     /// Records read so far.
     tail: AtomicU32,
-    /// 1 while a thread has it.
+    /// The thread that has it; 0 for none.
     taken: AtomicU32,
     /// Slots that have memory: the first ones. Only the thread that has the ring uses it.
     ready: AtomicU32,
@@ -149,13 +184,18 @@ struct Shared {
     rings_used: AtomicU32,
     /// 1 when nobody reads the rings any more.
     abandoned: AtomicU32,
-    /// Calls that were not recorded: a ring was full, or all were taken.
+    /// 1 if calls are lost when a ring is full, instead of waiting.
+    lossy: AtomicU32,
+    /// 1 since a call waited in vain, until the recorder reads again.
+    stalled: AtomicU32,
+    /// Calls that were not recorded.
     lost: AtomicU64,
-    /// 1 if a child of the process has no shared file, or the library cannot see the process's calls.
-    unrecorded: AtomicU64,
+    /// What is not recorded, as bits of [`Unseen`].
+    unseen: AtomicU64,
     program: Module,
     modules: [Module; MODULES],
-    rings: [Ring; RINGS],
+    /// The last one is common.
+    rings: [Ring; RINGS + 1],
 }
 
 /// Bytes of a shared file. Parts that are not used take no memory.

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use crate::{BYTES, MAGIC, Name, RINGS, Record, SLOTS, Shared};
+use crate::{BYTES, MAGIC, Name, RINGS, Record, SLOTS, Shared, Unseen};
 
 /// The shared file of a recorded process.
 pub struct Reader {
@@ -40,12 +40,12 @@ impl Reader {
             return Err(io::Error::last_os_error());
         }
         let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Some(Reader { shared, tails: vec![0; RINGS] }))
+        Ok(Some(Reader { shared, tails: vec![0; RINGS + 1] }))
     }
 
     fn shared(&self) -> &Shared {
-        // SAFETY: it is mapped until `self` is dropped. A program that shortens its file makes access fail; the folder
-        // is private to the user who records, and so is every program in it.
+        // SAFETY: it is mapped until `self` is dropped. A program that shortens its file makes access fail; the folder is known only to
+        // the user who records, and to the programs that are recorded.
         unsafe { self.shared.as_ref() }
     }
 
@@ -69,14 +69,19 @@ impl Reader {
         self.shared().lost.load(Ordering::Relaxed)
     }
 
-    /// Whether the process, or a child of it, is not recorded.
-    pub fn has_unrecorded(&self) -> bool {
-        self.shared().unrecorded.load(Ordering::Relaxed) > 0
+    /// Whether the process does this.
+    pub fn has(&self, unseen: Unseen) -> bool {
+        self.shared().unseen.load(Ordering::Relaxed) & unseen as u64 != 0
+    }
+
+    /// Has calls lost when a ring is full, instead of waiting.
+    pub fn be_lossy(&self) {
+        self.shared().lossy.store(1, Ordering::Relaxed);
     }
 
     /// How many of the rings were used, from the first.
     pub fn rings(&self) -> usize {
-        (self.shared().rings_used.load(Ordering::Acquire) as usize).min(RINGS)
+        (self.shared().rings_used.load(Ordering::Acquire) as usize).min(RINGS + 1)
     }
 
     /// Appends all records of ring `number` to `out`; it has been read up to here.
@@ -94,6 +99,7 @@ impl Reader {
         }
         self.tails[number] = end;
         tail.store(end, Ordering::Release);
+        self.shared().stalled.store(0, Ordering::Relaxed);
     }
 }
 

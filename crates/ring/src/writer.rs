@@ -3,9 +3,9 @@
 use std::ffi::{CStr, c_void};
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{BYTES, MAGIC, MODULES, Module, NAME_BYTES, Name, Record, Ring, SLOTS, Shared};
+use crate::{BYTES, MAGIC, MODULES, Module, NAME_BYTES, Name, RINGS, Record, Ring, SLOTS, Shared, Unseen};
 
 /// Slots of a ring that get memory at a time.
 const STEP: u32 = 64;
@@ -111,22 +111,22 @@ impl Writer {
         u16::try_from(number).ok()
     }
 
-    /// Takes a ring for this thread; `None` if others have all, or if there is no memory for one more.
-    pub fn claim(&self) -> Option<Claim> {
+    /// Takes a ring for this thread, by its number; `None` if others have all, or if there is no memory for one more.
+    pub fn claim(&self, thread: u32) -> Option<Claim> {
         let shared = self.shared();
-        let free = |ring: &Ring| ring.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let free = |ring: &Ring| ring.take(thread);
         // Threads that follow each other would fill one ring before it is read.
         let is_read = |ring: &Ring| ring.head.load(Ordering::Relaxed) == ring.tail.load(Ordering::Relaxed);
         let take = |wanted: &dyn Fn(&Ring) -> bool| {
             let used = shared.rings_used.load(Ordering::Acquire) as usize;
-            shared.rings.iter().take(used).find(|ring| wanted(ring) && free(ring))
+            shared.rings.iter().take(used.min(RINGS)).find(|ring| wanted(ring) && free(ring))
         };
         if let Some(ring) = take(&is_read) {
             return Some(Claim(NonNull::from(ring)));
         }
         loop {
             let used = shared.rings_used.load(Ordering::Acquire);
-            let Some(ring) = shared.rings.get(used as usize) else { break };
+            let Some(ring) = shared.rings.get(used as usize).filter(|_| (used as usize) < RINGS) else { break };
             if !has_memory((&raw const *ring).cast(), offset_of!(Ring, slots)) {
                 break;
             }
@@ -139,9 +139,44 @@ impl Writer {
         take(&|_| true).map(|ring| Claim(NonNull::from(ring)))
     }
 
-    /// A process is not recorded: a child, or this one.
-    pub fn miss(&self) {
-        self.shared().unrecorded.store(1, Ordering::Relaxed);
+    /// Writes `records`, all or none, into `own`, or into the common ring if this thread has none. If there is no room, it waits: `pause`
+    /// returns whether to go on waiting. Returns whether they were written.
+    pub fn write(&self, own: Option<Claim>, thread: u32, records: &[Record], mut pause: impl FnMut() -> bool) -> bool {
+        if let Some(own) = own {
+            return self.wait(&mut pause, || own.has_room(records.len())) && own.write(records);
+        }
+        let [.., common] = &self.shared().rings;
+        // A thread that jumped out of this function has it still.
+        let take = || common.take(thread) || common.taken.load(Ordering::Relaxed) == thread;
+        if !has_memory((&raw const *common).cast(), offset_of!(Ring, slots)) || !self.wait(&mut pause, take) {
+            return false;
+        }
+        self.shared().rings_used.store(RINGS as u32 + 1, Ordering::Release);
+        let claim = Claim(NonNull::from(common));
+        let written = self.wait(&mut pause, || claim.has_room(records.len())) && claim.write(records);
+        claim.release();
+        written
+    }
+
+    /// Waits until `is_ready`, unless calls are to be lost instead. Nobody waits again for a recorder that did not read for the time of a
+    /// wait, until it does.
+    fn wait(&self, pause: &mut impl FnMut() -> bool, is_ready: impl Fn() -> bool) -> bool {
+        let Shared { lossy, stalled, .. } = self.shared();
+        while !is_ready() {
+            if [lossy, stalled].iter().any(|flag| flag.load(Ordering::Relaxed) != 0) || !self.is_read() {
+                return false;
+            }
+            if !pause() {
+                stalled.store(1, Ordering::Relaxed);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Something that this process does is not recorded.
+    pub fn miss(&self, unseen: Unseen) {
+        self.shared().unseen.fetch_or(unseen as u64, Ordering::Relaxed);
     }
 
     /// Counts a call that is not recorded.
@@ -157,23 +192,34 @@ impl Claim {
         unsafe { self.0.as_ref() }
     }
 
-    /// Writes `records`, all or none; returns whether there was room.
-    pub fn write(&self, records: &[Record]) -> bool {
-        let Ring { head, tail, ready, slots, .. } = self.ring();
-        let begin = head.load(Ordering::Relaxed);
-        let used = begin.wrapping_sub(tail.load(Ordering::Acquire)) as usize;
-        if used + records.len() > SLOTS {
-            return false;
-        }
+    fn has_room(&self, count: usize) -> bool {
+        let Ring { head, tail, .. } = self.ring();
+        let used = head.load(Ordering::Relaxed).wrapping_sub(tail.load(Ordering::Acquire));
+        used as usize + count <= SLOTS
+    }
+
+    /// Gets memory for the first `slots` slots; returns whether they have it.
+    pub fn prepare(&self, slots: usize) -> bool {
+        let Ring { ready, slots: all, .. } = self.ring();
         let mut with_memory = ready.load(Ordering::Relaxed);
-        while (with_memory as usize) < SLOTS.min(begin as usize + records.len()) {
+        while (with_memory as usize) < SLOTS.min(slots) {
             // SAFETY: the slot is within the ring.
-            let slot = unsafe { slots.get().cast::<Record>().add(with_memory as usize) };
+            let slot = unsafe { all.get().cast::<Record>().add(with_memory as usize) };
             if !has_memory(slot.cast(), STEP as usize * size_of::<Record>()) {
                 return false;
             }
             with_memory += STEP;
             ready.store(with_memory, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Writes `records`, for which there is room; returns whether there is memory for them.
+    fn write(&self, records: &[Record]) -> bool {
+        let Ring { head, slots, .. } = self.ring();
+        let begin = head.load(Ordering::Relaxed);
+        if !self.prepare(begin as usize + records.len()) {
+            return false;
         }
         for (at, record) in (0..).zip(records) {
             let slot = begin.wrapping_add(at) as usize % SLOTS;
@@ -191,10 +237,28 @@ impl Claim {
     }
 }
 
+impl Ring {
+    /// Takes it for `thread`, if no other has it.
+    fn take(&self, thread: u32) -> bool {
+        self.taken.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Whether this process may not ask for memory any more.
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Memory is no longer asked for: the process may not call `madvise`.
+pub fn forbid_memory() {
+    FORBIDDEN.store(true, Ordering::Relaxed);
+}
+
 /// Whether there is memory for these bytes of a shared file, which they get now. Without, writing there would end the process by
 /// SIGBUS, as in a file system that is full. Before Linux 5.14, this is not known.
 fn has_memory(begin: *const u8, bytes: usize) -> bool {
     const POPULATE_WRITE: i64 = 23;
+    if FORBIDDEN.load(Ordering::Relaxed) {
+        return false;
+    }
     const PAGE_BYTES: usize = 4096;
     let first = begin as usize / PAGE_BYTES * PAGE_BYTES;
     let bytes = begin as usize + bytes - first;
@@ -227,8 +291,8 @@ mod tests {
         let name = CString::new(path.to_str().unwrap()).unwrap();
         let writer = Writer::create(&name, 1, b"program").unwrap();
         let write = |count: usize| {
-            let claim = writer.claim().unwrap();
-            assert!(claim.write(&vec![Record::default(); count]));
+            let claim = writer.claim(1).unwrap();
+            assert!(writer.write(Some(claim), 1, &vec![Record::default(); count], || false));
             claim.release();
         };
         write(SLOTS);
@@ -240,10 +304,54 @@ mod tests {
         reader.read(0, &mut records);
         write(5);
         assert_eq!((reader.rings(), records.len()), (2, SLOTS), "the first ring is free again");
-        let kept: Vec<Claim> = (2..crate::RINGS).filter_map(|_| writer.claim()).collect();
+        let kept: Vec<Claim> = (2..crate::RINGS).filter_map(|_| writer.claim(1)).collect();
         assert!(
-            kept.len() == crate::RINGS - 2 && writer.claim().is_some(),
+            kept.len() == crate::RINGS - 2 && writer.claim(1).is_some(),
             "rings that were not read are better than none"
         );
+    }
+
+    /// A full ring makes its thread wait until the recorder reads, or for a limited time, or not at all. Threads without a ring share one.
+    #[test]
+    fn incomplete_3_a_full_ring_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shared");
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let writer = Writer::create(&name, 1, b"program").unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mut reader = Reader::open(&file).unwrap().unwrap();
+        let full = vec![Record::default(); SLOTS];
+        let one = [Record::default()];
+        for own in [writer.claim(1), None] {
+            let ring = own.map_or(RINGS, |_| 0);
+            assert!(writer.write(own, 1, &full, || false));
+            let (mut pauses, mut found) = (0, Vec::new());
+            let reads = || {
+                pauses += 1;
+                if pauses == 3 {
+                    reader.read(ring, &mut found);
+                }
+                true
+            };
+            assert!(writer.write(own, 1, &one, reads));
+            assert_eq!((pauses, found.len()), (3, SLOTS));
+            let stalls = |most: u32| {
+                let mut pauses = 0;
+                let is_written = writer.write(own, 1, &full, || {
+                    pauses += 1;
+                    pauses < most
+                });
+                (is_written, pauses)
+            };
+            assert_eq!([stalls(5), stalls(5)], [(false, 5), (false, 0)], "only the first one waits");
+            reader.read(ring, &mut found);
+            assert_eq!((found.len(), stalls(5)), (SLOTS + 1, (true, 0)), "until the recorder reads again");
+            assert_eq!(stalls(2), (false, 2));
+            reader.read(ring, &mut found);
+        }
+        reader.be_lossy();
+        assert!(writer.write(None, 1, &full, || false));
+        assert!(!writer.write(None, 1, &one, || unreachable!("it does not wait")));
+        assert_eq!(reader.rings(), RINGS + 1);
     }
 }

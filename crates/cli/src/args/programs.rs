@@ -56,7 +56,7 @@ pub(crate) struct RecordArgs {
     /// The trace to write, .parquet. A server writes the file itself, also as .csv, and with .zst, .gz or .xz appended
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Record this disk or partition, such as /dev/vdb, by the kernel's block tracepoints (root)
+    /// Record this disk or partition, such as vdb or /dev/vdb1, by the kernel's block tracepoints (root)
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["export", "sample"])]
     pub(crate) disk: Option<PathBuf>,
     /// End the recording of a program or a disk when the file has this size, such as 1G
@@ -66,8 +66,11 @@ pub(crate) struct RecordArgs {
     #[arg(long, conflicts_with_all = ["disk", "export", "sample"])]
     pub(crate) private: bool,
     /// Record page faults in mappings of files, too, by the kernel's performance events. They are replayed as reads
-    #[arg(long, requires = "program", conflicts_with = "ptrace")]
+    #[arg(long, requires = "program", conflicts_with_all = ["ptrace", "pid"])]
     pub(crate) faults: bool,
+    /// Lose calls rather than have the program wait when it makes them faster than they are recorded
+    #[arg(long, requires = "program", conflicts_with_all = ["ptrace", "pid"])]
+    pub(crate) lossy: bool,
     /// Stop the program at each of its system calls instead of loading a library into it: slower, and for static programs too
     #[arg(long, requires = "program")]
     pub(crate) ptrace: bool,

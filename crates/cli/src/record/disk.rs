@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use nigh_output::Destination;
 use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
-use nigh_trace::{Op, Request, Taken};
+use nigh_trace::{Gaps, Op, Request, Taken};
 use nigh_tracefs::{Disk, Error, Io, SECTOR_BYTES, Tracer};
 
 use super::kept::{CHECKPOINT, begin, completed, limits, salvaged};
@@ -24,8 +24,14 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// The kernel's buffer for each processor: more than a second at 100,000 requests a second.
 const BUFFER_KB: u32 = 32 << 10;
 
+/// Events of each request.
+const EVENTS: u64 = 2;
+
 pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
     let (limits, to) = limits(args)?;
+    // Disks are known by the names of their files.
+    let in_dev = Path::new("/dev").join(device);
+    let device = if device.components().count() == 1 { &in_dev } else { device };
     let disk = Disk::open(device).map_err(|error| advised(error, device))?;
     let stop = stop_by_signal()?;
     let mut tracer = Tracer::start(&disk, BUFFER_KB).map_err(|error| advised(error, device))?;
@@ -50,6 +56,7 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
         ios.clear();
         if checkpoint.elapsed() > CHECKPOINT {
             checkpoint = Instant::now();
+            writing.set_lost(tracer.lost()?);
             if let Err(error) = writing.recorder.checkpoint() {
                 return Err(writing.salvaged(error));
             }
@@ -162,13 +169,18 @@ impl<'a> Writing<'a> {
         salvaged(self.recorder, self.file, error)
     }
 
-    fn finish(self, seconds: f64, lost: u64) -> anyhow::Result<String> {
+    fn set_lost(&mut self, events: u64) {
+        self.recorder.set_gaps(Gaps { lost: Some(events.div_ceil(EVENTS)), ..Gaps::default() });
+    }
+
+    fn finish(mut self, seconds: f64, lost: u64) -> anyhow::Result<String> {
         let calls = self.recorder.calls();
         if calls == 0 {
             self.recorder.discard()?;
             bail!("{} was asked nothing in {seconds:.1} s: nothing was recorded", self.device.display());
         }
         let file = self.file.display();
+        self.set_lost(lost);
         completed(self.recorder, self.file)?;
         let lost = match lost {
             0 => "no events lost".to_owned(),

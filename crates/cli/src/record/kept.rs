@@ -35,12 +35,14 @@ pub(crate) struct Options {
     pub(super) private: bool,
     /// Also page faults in mappings of files.
     pub(super) faults: bool,
+    /// Calls are lost rather than that programs wait.
+    pub(super) lossy: bool,
     pub(super) limits: Limits,
 }
 
 impl Options {
     /// All its calls, for a profile.
-    pub(crate) const CALLS: Options = Options { private: false, faults: false, limits: Limits::NONE };
+    pub(crate) const CALLS: Options = Options { private: false, faults: false, lossy: false, limits: Limits::NONE };
 }
 
 /// Reads the limits, and checks that the file can be written.

@@ -17,12 +17,12 @@ use crate::results::counted;
 use crate::size::human_bytes;
 use crate::started::{Ended, Started};
 
-/// How often the rings are read. A thread's ring has room for 4 million calls a second.
+/// How often the rings are read, unless much is in them.
 const GLANCE: Duration = Duration::from_millis(2);
 
 pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) -> anyhow::Result<()> {
     let (limits, to) = limits(args)?;
-    let options = Options { private: args.private, faults: args.faults, limits };
+    let options = Options { private: args.private, faults: args.faults, lossy: args.lossy, limits };
     let program = find(name)?;
     let session = Session::new().context("a folder to share with the program")?;
     let ended = recorded(&program, arguments, &session, &to, &options, |_| {})?;
@@ -50,6 +50,9 @@ pub(crate) fn recorded(
     let (file, recorder) = (to.path(), begin(to, Taken::Above)?);
     let start = Instant::now();
     let mut collector = Collector::new(session.shared(), now_ns(), options.private);
+    if options.lossy {
+        collector.be_lossy();
+    }
     let watched = if options.faults { collector.record_faults().map_err(faults_refused) } else { Ok(()) };
     let started =
         watched.and_then(|()| Started::new(command.args(arguments)).context(program.path.display().to_string()));
@@ -116,18 +119,18 @@ fn record(
         // Before the rings are read: what it did until its end is in them.
         let has_ended = started.has_ended().context("waiting for the program")?;
         let is_behind = writer.is_behind();
-        if !is_behind {
-            collector.collect(writer);
-        }
+        let is_busy = !is_behind && collector.collect(writer);
         if checkpoint.elapsed() > CHECKPOINT {
             checkpoint = Instant::now();
-            writer.checkpoint();
+            writer.checkpoint(collector.gaps());
         }
         let is_over = writer.is_over() || writer.bytes() >= limits.bytes;
         if (has_ended && !is_behind) || is_over || limits.time.is_some_and(|time| begin.elapsed() >= time) {
             return Ok(());
         }
-        std::thread::sleep(GLANCE);
+        if !is_busy {
+            std::thread::sleep(GLANCE);
+        }
     }
 }
 
@@ -154,6 +157,7 @@ fn finish(
         ));
         return Ok(None);
     }
+    recorder.set_gaps(collector.gaps());
     if let Err(error) = recorder.describe(about) {
         return Err(salvaged(recorder, path, error));
     }
@@ -192,7 +196,7 @@ pub(super) fn next(file: &Path, summary: &Summary) -> String {
 pub(super) fn said(summary: &Summary, seconds: f64) -> String {
     let Summary { calls, processes, files, bytes_read, bytes_written, faults, lost, missed, .. } = *summary;
     let lost = match lost {
-        0 if missed > 0 => format!("{} not recorded", counted(missed, "program")),
+        0 if missed > 0 => format!("{} not recorded, or in part", counted(missed, "program")),
         0 => "no calls lost".to_owned(),
         lost if faults > 0 => format!("{} lost", counted(lost, "event")),
         lost => format!("{} lost", counted(lost, "call")),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nigh_record::{Tracer, Writer, now_ns};
 use nigh_trace::Taken;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -55,11 +55,21 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let mut writer = Writer::new(recorder, limits.calls);
     let traced = trace(&mut tracer, &mut writer, &limits, &stop);
     tracer.detach(&mut writer);
-    let (recorder, written) = writer.end();
+    let (mut recorder, written) = writer.end();
+    recorder.set_gaps(tracer.gaps());
     let summary = tracer.summary();
+    tracer.gaps().unseen.iter().for_each(|what| output::tell(format_args!("nigh: not recorded: {what}")));
     let finished = match written {
         Ok(()) if summary.calls == 0 => {
             recorder.discard()?;
+            // A program that was started has a code of its own.
+            ensure!(
+                program.is_some(),
+                "process {} read and wrote no file: {} was not written; what it reads through mappings is recorded when nigh \
+                 starts it: nigh record --faults -- PROGRAM",
+                args.pid.unwrap_or_default(),
+                args.file.display()
+            );
             output::tell(format_args!("nigh: no file was read or written: {} was not written", args.file.display()));
             Ok(())
         }
@@ -86,7 +96,7 @@ fn trace(tracer: &mut Tracer, writer: &mut Writer, limits: &Limits, stop: &Atomi
         let is_any = tracer.trace(writer).context("tracing the program")?;
         if checkpoint.elapsed() > CHECKPOINT {
             checkpoint = Instant::now();
-            writer.checkpoint();
+            writer.checkpoint(tracer.gaps());
         }
         let is_over = writer.is_over() || writer.bytes() >= limits.bytes || stop.load(Ordering::Relaxed);
         let is_late = limits.time.is_some_and(|time| begin.elapsed() >= time);

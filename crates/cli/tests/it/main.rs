@@ -27,6 +27,8 @@ mod golden;
 mod guard;
 mod hardened;
 mod hung;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod incomplete;
 mod levels;
 mod loops;
 mod metrics;
