@@ -213,7 +213,9 @@ impl Call {
         device_bytes: u64,
     ) {
         let transferred = if self.offset.is_none() { result.max(0) as u64 } else { 0 };
-        let Some(offset) = self.offset().filter(|&offset| offset != UNREADABLE) else { return here.lose() };
+        let transfers = result >= 0 && matches!(self.kind, Kind::Read | Kind::Write);
+        let is_known = |&offset: &u64| offset != UNREADABLE || !transfers;
+        let Some(offset) = self.offset().filter(is_known) else { return here.lose() };
         let offset = offset.saturating_sub(transferred);
         let mut frames = [0; FRAMES];
         let frames_used = frames::walk(&here.writer, self.rsp, self.rbp, &mut frames);
