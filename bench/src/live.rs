@@ -211,6 +211,8 @@ fn client(server: &Peer, requests: &[Request]) -> anyhow::Result<Duration> {
 fn simulated(part: Part, policy: &str, rule: &str, traces: &[PathBuf]) -> anyhow::Result<f64> {
     let mut command = nigh()?;
     command.arg("sim").args(traces).args(["--device", DEVICE, "--readahead", rule, "--scheduler", "deadline"]);
+    // All are programs at one disk.
+    command.args((traces.len() > 1).then_some("--shared"));
     command.args(["--think", "0ms", "--policy", policy, "--size", part.memory(), "--json"]);
     let printed: Value = serde_json::from_str(&measure::run(&mut command)?.stdout)?;
     printed["results"][0]["execution_s"].as_f64().context("nigh sim gives no times")

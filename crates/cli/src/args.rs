@@ -540,7 +540,7 @@ pub(crate) struct InputArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
     /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. Several are replayed one by one and
-    /// compared; with --device, they are programs that run at the same time. Settings after a file's name hold for it alone:
+    /// compared; with --device, they are programs that run at the same time, each on disks of its own unless --shared. Settings after a file's name hold for it alone:
     /// FILE,format=raw-u32 (also stream, action, block-size, limit, recorded-sizes, skip-bad, and as the last one columns)
     #[arg(value_name = "TRACE", required_unless_present = "generate")]
     pub(crate) trace: Vec<PathBuf>,
@@ -636,9 +636,10 @@ pub(crate) struct TimedArgs {
     /// several traces, a list for each, in their order
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', requires = "device")]
     pub(crate) extents: Vec<PathBuf>,
-    /// Each trace has disks of its own, as those of different machines. Otherwise, equal volumes of several traces are one disk
+    /// Equal volumes of several traces are one disk. Otherwise, each trace has disks of its own, as those of different machines: the
+    /// volumes of the first one keep their numbers, and each volume of the others gets the lowest number that is free
     #[arg(long, requires = "device")]
-    pub(crate) own_disks: bool,
+    pub(crate) shared: bool,
     /// How the programs share the cache, each trace a tenant: lru-sp (no tenant loses by what others choose), global (one LRU
     /// list) or static (equal parts). --policy is then that of each tenant [default: lru]
     #[arg(long, value_name = "ALLOCATION", requires = "device")]

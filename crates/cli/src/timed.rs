@@ -132,12 +132,16 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         args.trace.len()
     );
     ensure!(tenants.is_none() || layouts.len() <= 1, "--allocate: tenants name files by one --extents list for all");
+    ensure!(
+        layouts.is_empty() || args.trace.len() <= 1 || timed.shared,
+        "--extents: files are laid out on one disk, and each of several traces has disks of its own: add --shared"
+    );
     let seed = args.generation.seed.unwrap_or(1);
     let ops = Ops::from(args.ops);
     let encodings = Encodings::parse(&args.contents)?;
     let made = args.contents.contents.as_deref().map(Made::read).transpose()?;
 
-    let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events, timed.own_disks)?;
+    let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events, timed.shared)?;
     let numbers = loaded.volumes.numbers();
     ensure!(
         layouts.is_empty() || numbers.len() <= 1,
@@ -281,15 +285,15 @@ fn load(
     ops: Ops,
     limit: u64,
     events: &[Event],
-    own_disks: bool,
+    shared: bool,
 ) -> anyhow::Result<(Loaded, TraceSummary)> {
     if let Some(event) = events.iter().find(|event| event.tenant.0 as usize >= sources.len()) {
         bail!("--control: tenant {} is none of the {} traces, numbered from 0", event.tenant.0, sources.len());
     }
     let block_bytes = sources.first().map_or(4096, |(source, _)| source.block_bytes);
     let mut programs = Programs::new(think, ops, block_bytes, limit);
-    if own_disks {
-        programs = programs.with_own_disks();
+    if shared {
+        programs = programs.sharing_disks();
     }
     let (mut names, mut formats) = (Vec::new(), Vec::new());
     for (number, (source, mut requests)) in (0..).zip(sources) {

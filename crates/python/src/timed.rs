@@ -33,11 +33,13 @@ type Simulated = (PyArrowType<RecordBatch>, Vec<Vec<(String, f64, f64)>>);
 impl Timed {
     /// Reads the programs: one for each of `sources`.
     #[new]
-    #[pyo3(signature = (sources, device, *, think, ops, limit, progress))]
+    #[pyo3(signature = (sources, device, *, shared, think, ops, limit, progress))]
+    #[expect(clippy::too_many_arguments, reason = "they are the settings of a simulation, by name")]
     fn new(
         py: Python<'_>,
         sources: Vec<Py<Source>>,
         device: &str,
+        shared: bool,
         think: &str,
         ops: &str,
         limit: Option<u64>,
@@ -49,7 +51,10 @@ impl Timed {
         let ops = crate::source::ops_of(ops)?;
         let limit = limit.unwrap_or(u64::MAX);
         let sources: Vec<&Source> = sources.iter().map(Py::get).collect();
-        work::run(py, progress.as_ref(), |work| read(&sources, devices, think, ops, limit, work))?
+        let block_bytes = sources.first().map_or(4096, |source| source.block_bytes());
+        let programs = Programs::new(think, ops, block_bytes, limit);
+        let programs = if shared { programs.sharing_disks() } else { programs };
+        work::run(py, progress.as_ref(), |work| read(&sources, devices, programs, block_bytes, work))?
     }
 
     /// Simulates each of the policies `specs` at each of `sizes`.
@@ -126,9 +131,13 @@ impl Timed {
     }
 }
 
-fn read(sources: &[&Source], devices: Devices, think: Think, ops: Ops, limit: u64, work: &Work) -> PyResult<Timed> {
-    let block_bytes = sources.first().map_or(4096, |source| source.block_bytes());
-    let mut programs = Programs::new(think, ops, block_bytes, limit);
+fn read(
+    sources: &[&Source],
+    devices: Devices,
+    mut programs: Programs,
+    block_bytes: u32,
+    work: &Work,
+) -> PyResult<Timed> {
     for source in sources {
         let mut requests = source.open()?;
         let recorded = Recorded {

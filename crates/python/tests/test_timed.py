@@ -68,9 +68,17 @@ def test_programs_share_a_cache() -> None:
     assert both.table.to_pylist()[0]["hit_ratio"] < alone["hit_ratio"]
 
 
+def test_shared_9_each_trace_has_disks_of_its_own() -> None:
+    trace = nigh.Trace({"offset": pa.array([at * 4096 for at in range(100)], pa.int64())}, name="one")
+    apart = nigh.timed([trace, trace], "hdd-7200", "lru", 1000).table.to_pylist()[0]
+    shared = nigh.timed([trace, trace], "hdd-7200", "lru", 1000, shared=True).table.to_pylist()[0]
+    assert (apart["misses"], shared["misses"]) == (200, 100)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        ({"shared": True}, "there is one trace"),
         ({"device": "hdd-720"}, "did you mean"),
         ({"device": "0=hdd-7200,7=ssd-sata"}, "no request is to volume 7"),
         ({"device": "missing.toml"}, "missing.toml"),

@@ -289,7 +289,7 @@ fn several_traces_are_programs_on_one_disk() {
         serde_json::from_str::<Value>(&printed(&[&["sim"], traces, &more].concat())).unwrap()
     };
     let alone = run(&[&one]);
-    let both = run(&[&one, &other]);
+    let both = run(&[&one, &other, "--shared"]);
     let programs = |value: &Value| value["results"][0]["programs"].as_array().unwrap().clone();
     assert_eq!((programs(&alone).len(), programs(&both).len()), (1, 2));
     assert_eq!((&programs(&both)[0]["name"], &programs(&both)[1]["name"]), (&"one.csv".into(), &"other.csv".into()));
@@ -297,7 +297,7 @@ fn several_traces_are_programs_on_one_disk() {
     let time = |program: &Value| program["execution_s"].as_f64().unwrap();
     assert!(time(&programs(&both)[0]) > 1.5 * time(&programs(&alone)[0]));
     // The same trace twice reads each block once.
-    let twice = run(&[&one, &one]);
+    let twice = run(&[&one, &one, "--shared"]);
     assert_eq!(twice["results"][0]["misses"].as_u64(), alone["results"][0]["misses"].as_u64());
     assert_eq!(twice["trace"]["distinct_blocks"], 500);
 }
@@ -400,7 +400,7 @@ fn real_files_lie_where_the_system_says() {
 }
 
 #[test]
-fn machines_with_their_own_disks_share_no_blocks() {
+fn shared_9_traces_share_blocks_only_if_told() {
     let folder = tempfile::tempdir().unwrap();
     let rows: String = (0..100).map(|at| format!("{},4096\n", at * 4096)).collect();
     let trace = write(folder.path(), "trace.csv", &format!("offset,length\n{rows}"));
@@ -414,8 +414,31 @@ fn machines_with_their_own_disks_share_no_blocks() {
             found["results"][0]["misses"].clone(),
         )
     };
-    assert_eq!(run(&[]), (100.into(), 1, 100.into()));
-    assert_eq!(run(&["--own-disks"]), (200.into(), 2, 200.into()));
+    assert_eq!(run(&["--shared"]), (100.into(), 1, 100.into()));
+    assert_eq!(run(&[]), (200.into(), 2, 200.into()));
+}
+
+#[test]
+fn shared_9_volumes_of_later_traces_get_free_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = |name: &str, volumes: &[u32]| {
+        let rows: String = volumes.iter().map(|volume| format!("{volume},0,4096\n")).collect();
+        write(folder.path(), name, &format!("volume,offset,length\n{rows}"))
+    };
+    let (one, other) = (trace("one.csv", &[1, 7]), trace("other.csv", &[7, 1, 3]));
+    let volumes = |flags: &[&str]| {
+        let more = ["--policy", "lru", "--size", "8b", "--json"];
+        let found: Value = serde_json::from_str(&printed(&[&["sim"], flags, &more].concat())).unwrap();
+        let devices = found["devices"].as_array().unwrap();
+        devices.iter().map(|device| device["volume"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(volumes(&[&one, "--device", "ssd-sata"]), [1, 7], "one trace keeps its numbers");
+    assert_eq!(volumes(&[&one, &other, "--device", "ssd-sata,2=ssd-nvme"]), [1, 7, 0, 2, 3]);
+    assert_eq!(volumes(&[&one, &other, "--device", "ssd-sata", "--shared"]), [1, 7, 3]);
+    // Files are laid out on one disk.
+    let places = write(folder.path(), "places.csv", "file,offset,disk,length\n0,0,0,4096\n");
+    let said = refused(&["sim", &one, &one, "--device", "ssd-sata", "--extents", &places]);
+    assert!(said.contains("add --shared"), "{said}");
 }
 
 #[test]

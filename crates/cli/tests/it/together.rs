@@ -77,7 +77,7 @@ fn of_a_simulation() {
         ("tenants", vec![device, ("--allocate", "lru-sp")]),
         ("equal parts", vec![device, ("--allocate", "static")]),
         ("hints", vec![device, ("--allocate", "lru-sp"), ("--control", &control)]),
-        ("own disks", vec![device, ("--own-disks", "")]),
+        ("shared disks", vec![device, ("--shared", "")]),
         ("read-ahead", vec![device, ("--readahead", "linux")]),
     ];
     let run = |flags: &[&str]| {

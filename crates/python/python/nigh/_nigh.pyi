@@ -121,6 +121,7 @@ class Timed:
         sources: Sequence[Source],
         device: str,
         *,
+        shared: bool,
         think: str,
         ops: str,
         limit: int | None,

@@ -20,6 +20,7 @@ def timed(
     policies: Policies | None = None,
     sizes: Sizes | None = None,
     *,
+    shared: bool = False,
     think: str = "100%",
     readahead: str = "none",
     scheduler: str = "deadline",
@@ -32,7 +33,9 @@ def timed(
     """Simulates how long ``traces`` take with a cache on a modelled ``device``, as ``nigh sim --device`` does.
 
     * ``traces``: one :class:`Trace`, or what one is made of, or a list of these. Each is a program: it computes, asks, and
-      waits for the reply. They begin together and share the cache and the devices.
+      waits for the reply. They begin together and share the cache.
+    * ``shared``: equal volumes of several traces are one disk. Otherwise, each trace has disks of its own, as those of different
+      machines: the volumes of the first one keep their numbers, and each volume of the others gets the lowest number that is free.
     * ``device``: a profile that comes with nigh (see :func:`nigh.devices`), a file with one, or one for each volume of the
       traces: ``"0=hdd-7200,1=ssd-sata"``.
     * ``policies``, ``sizes``: as in :func:`nigh.sim`; policies that need the future cannot run.
@@ -81,10 +84,18 @@ def timed(
         programs = [traces]
     if not programs:
         raise ValueError("traces: there are none")
+    if shared and len(programs) == 1:
+        raise ValueError("shared: there is one trace, which shares its disks with no other")
     opened = [trace if isinstance(trace, Trace) else Trace(trace) for trace in programs]
     with bar(progress, "reading", None, " requests") as update:
         loaded = _nigh.Timed(
-            [trace._source for trace in opened], device, think=think, ops=ops, limit=limit_of(limit), progress=update
+            [trace._source for trace in opened],
+            device,
+            shared=shared,
+            think=think,
+            ops=ops,
+            limit=limit_of(limit),
+            progress=update,
         )
     total = loaded.steps() * len(names) * len(texts) if all(".." not in text for text in texts) else None
     with bar(progress, "simulating", total, " requests") as update:

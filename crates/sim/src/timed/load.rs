@@ -1,5 +1,7 @@
 //! Traces read as programs, and as references.
 
+use std::collections::{HashMap, HashSet};
+
 use nigh_control::Event;
 use nigh_trace::{Request, Requests};
 
@@ -19,8 +21,8 @@ pub struct Programs {
     programs: Vec<Program>,
     volumes: Volumes,
     loader: Loader,
-    /// If each trace has disks of its own: the numbers of its volumes in the trace, and the first of them here.
-    own: Option<(Vec<u32>, u32)>,
+    /// Whether equal volumes of several traces are one disk.
+    shares_disks: bool,
 }
 
 /// What was read.
@@ -101,16 +103,18 @@ pub enum ProgramError {
 impl Programs {
     /// None yet. Programs think so before each request, requests that `ops` leaves out are not theirs, and of each trace at
     /// most so many requests are read. All traces have blocks of `block_bytes`.
+    ///
+    /// Each trace has disks of its own, as those of different machines. The volumes of the first one keep their numbers; each volume of
+    /// the others gets the lowest number that is free, in the order of their first requests.
     pub fn new(think: Think, ops: Ops, block_bytes: u32, requests_most: u64) -> Programs {
         let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
         let (programs, volumes, loader) = (Vec::new(), Volumes::default(), Loader::new(options));
-        Programs { think, ops, block_bytes, requests_most, programs, volumes, loader, own: None }
+        Programs { think, ops, block_bytes, requests_most, programs, volumes, loader, shares_disks: false }
     }
 
-    /// Each trace has disks of its own: volumes are numbered in the order of their first requests, those of a trace after those of the
-    /// traces before it. Otherwise, equal numbers are one disk.
-    pub fn with_own_disks(self) -> Programs {
-        Programs { own: Some((Vec::new(), 0)), ..self }
+    /// Equal volumes of several traces are one disk.
+    pub fn sharing_disks(self) -> Programs {
+        Programs { shares_disks: true, ..self }
     }
 
     /// Reads a trace. After each batch, `goes_on` gets the number of its requests and how far the trace is read, 0 to 1, where
@@ -128,10 +132,10 @@ impl Programs {
         }
         let mut recorder = Recorder::new(name.to_owned(), self.think, self.ops).saying(says);
         let (mut batch, mut left) = (Vec::<Request>::new(), self.requests_most);
-        if let Some((numbers, first)) = &mut self.own {
-            *first += numbers.len() as u32;
-            numbers.clear();
-        }
+        // Here, by the number in the trace.
+        let mut renumbered: HashMap<u32, u32> = HashMap::new();
+        let taken: HashSet<u32> = self.volumes.numbers().iter().copied().collect();
+        let mut free = (0..).filter(|number| !taken.contains(number));
         while left > 0 {
             requests.next_batch(&mut batch)?;
             if batch.is_empty() {
@@ -139,21 +143,20 @@ impl Programs {
             }
             batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             left -= batch.len() as u64;
-            if let Some((numbers, first)) = &mut self.own {
+            if !self.shares_disks && !self.programs.is_empty() {
                 for request in &mut batch {
-                    let known = numbers.iter().position(|&number| number == request.volume);
-                    let at = known.unwrap_or(numbers.len());
-                    if known.is_none() {
-                        numbers.push(request.volume);
-                    }
-                    request.volume = *first + at as u32;
+                    let here = renumbered.entry(request.volume);
+                    request.volume = *here.or_insert_with(|| free.next().expect("at most DISKS_MOST are taken"));
                 }
             }
             let many = |error| ProgramError::Volumes { name: name.to_owned(), error };
             recorder.push(&batch, &mut self.volumes).map_err(many)?;
+            let others = if self.shares_disks { 0 } else { taken.len() };
             if FORMATS_OF_FILES.contains(&format)
-                && let &[one, other, ..] = self.own.as_ref().map_or(self.volumes.numbers(), |(numbers, _)| numbers)
+                && let &[one, other, ..] = &self.volumes.numbers()[others..]
             {
+                let in_trace = |here| renumbered.iter().find(|(_, of)| **of == here).map_or(here, |(&number, _)| number);
+                let [one, other] = [one, other].map(in_trace);
                 return Err(ProgramError::Files { name: name.to_owned(), one, other });
             }
             self.loader.push(&batch)?;

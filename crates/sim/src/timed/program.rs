@@ -112,7 +112,7 @@ pub const DISKS_MOST: usize = 1024;
 )]
 pub struct TooManyVolumes;
 
-/// The volumes that traces refer to, each of which is a disk. Equal numbers in two traces are one volume.
+/// The volumes that traces refer to, each of which is a disk.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     /// By disk.
