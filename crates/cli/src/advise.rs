@@ -1,7 +1,7 @@
 //! `nigh advise`: runs a program with hints to the kernel's page cache, by what earlier runs read.
 
 mod learned;
-mod memory;
+pub(crate) mod memory;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nigh_advise::profile::{Code, Profile, Reads, Run};
+use nigh_advise::profile::{Code, Name, Profile, Reads, Run};
 use nigh_advise::{ENTRY_BYTES, Table};
 use nigh_output::Destination;
 use nigh_record::{Board, Program, Session, Told, build_id, of_ended};
@@ -156,8 +156,7 @@ fn again(
 ) -> anyhow::Result<(Ended, bool)> {
     let table = profile.table(learned::file);
     if !args.learn && !profile.gets_advice() {
-        let why =
-            if profile.is_left_alone() { "three runs gained nothing by it" } else { "none of its code gains by it" };
+        let why = report::why_not(&profile, &args.profile);
         output::tell(format_args!("nigh: {} runs without advice: {why}", program.name()));
         let mut command = std::process::Command::new(&program.path);
         let mut started = Started::new(command.args(arguments)).with_context(|| program.path.display().to_string())?;
@@ -212,8 +211,17 @@ fn again(
     let by_code = tallies.iter().filter(|(_, tally)| tally.calls > 0);
     let reads = |did: &Did| Reads { asked_bytes: did.bytes, read_bytes: did.device_bytes };
     let by_code = by_code.map(|(&code, did)| (code, reads(did))).collect();
+    let is_random = |code: u64| known.get(&code).is_some_and(|known| known.class == Name::Rand && known.gets_advice());
+    let acted = |code: u64, did: &Did| did.dropped > 0 || did.fetched > 0 || (is_random(code) && did.device_bytes > 0);
     if !profile.gets_advice() {
         output::tell(format_args!("nigh: {} ran without advice", program.name()));
+    } else if !tallies.iter().any(|(&code, did)| acted(code, did)) {
+        // What the page cache had before the run is no gain, and no loss either.
+        let read = ended.device_bytes.map_or("an unknown amount".to_owned(), human_bytes);
+        output::tell(format_args!(
+            "nigh: devices read {read} for {}; advice dropped and fetched nothing, so this run does not show whether it gains",
+            program.name()
+        ));
     } else if let Some(read_bytes) = ended.device_bytes {
         let run = Run { read_bytes, by_code };
         let plain = profile.without_advice(&run).map(|plain| format!("; {} without advice", human_bytes(plain)));

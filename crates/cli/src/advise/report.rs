@@ -32,6 +32,25 @@ pub(super) fn summary(profile: &Profile, path: &Path) -> String {
     }
 }
 
+/// Why no code of a profile gets advice.
+pub(super) fn why_not(profile: &Profile, path: &Path) -> String {
+    let codes = &profile.codes;
+    if profile.is_left_alone() {
+        "three runs gained nothing by it".to_owned()
+    } else if codes.is_empty() {
+        "the profile has no code that reads enough to be classified".to_owned()
+    } else if codes.iter().any(|code| !code.advised) {
+        "none of its code gains by it".to_owned()
+    } else if codes.iter().all(|code| code.read_bytes.is_none()) {
+        "it is not known what devices read for its code".to_owned()
+    } else {
+        format!(
+            "when it was recorded, all that its code read was cached. Delete {} to record a run that begins without that",
+            path.display()
+        )
+    }
+}
+
 fn word(class: Name) -> &'static str {
     match class {
         Name::Seq => "seq",

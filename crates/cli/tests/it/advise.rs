@@ -243,11 +243,54 @@ fn runs_with_learn_find_code_that_is_new() {
     assert!(whole.contains("class = \"loop\""), "{whole}: {}", errors(&first));
     fs::write(&profile, whole.split("[[code]]").next().unwrap()).unwrap();
     let output = advise(folder.path(), &[], &program).output().unwrap();
-    assert!(errors(&output).contains("runs without advice: none of its code gains by it"), "{}", errors(&output));
+    assert!(errors(&output).contains("runs without advice: the profile has no code that reads"), "{}", errors(&output));
     let output = advise(folder.path(), &["--learn"], &program).output().unwrap();
     let learned = fs::read_to_string(&profile).unwrap();
     let code = |text: &str| text.lines().find(|line| line.starts_with("code = ")).map(str::to_owned);
     assert_eq!(code(&learned), code(&whole), "{}", errors(&output));
+}
+
+/// Only advice that was tried can gain nothing.
+#[test]
+fn advise_13_why_a_program_gets_no_advice() {
+    let folder = folder();
+    let why = |more: &str| {
+        let head = "program = '/bin/cat'\nframes = 5\nread_bytes = 0\n".to_owned();
+        fs::write(folder.path().join("program.aoio"), head + more).unwrap();
+        let output = advise(folder.path(), &[], &["/bin/cat", "/dev/null"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        errors(&output)
+    };
+    let code = |number: u32, more: &str| format!("[[code]]\ncode = '{number:016x}'\nclass = 'seq'\n{more}\n");
+    let cached = "asked_bytes = 5000\nread_bytes = 0";
+    assert!(why("").contains("the profile has no code that reads enough"), "{}", why(""));
+    let said = why(&code(1, cached));
+    assert!(said.contains("all that its code read was cached") && !said.contains("gains by it"), "{said}");
+    assert!(why(&code(1, "")).contains("it is not known what devices read"));
+    let tried = format!("{}{}", code(1, cached), code(2, "asked_bytes = 5000\nread_bytes = 50\nadvised = false"));
+    assert!(why(&tried).contains("none of its code gains by it"), "{}", why(&tried));
+    assert!(why("runs_without_gain = 3\n").contains("three runs gained nothing"));
+}
+
+/// A warm page cache is none of the doing of advice: neither a gain nor a loss.
+#[test]
+fn advise_13_a_warm_cache_is_no_gain() {
+    let test = "advise_13_a_warm_cache_is_no_gain";
+    let folder = folder();
+    let Some(program) = looper(test, folder.path()) else { return };
+    file(&folder.path().join("data"), 9 * MIB);
+    let program = [program.to_str().unwrap(), "data", "5"];
+    let first = errors(&advise(folder.path(), &[], &program).output().unwrap());
+    let profile = || fs::read_to_string(folder.path().join("program.aoio")).unwrap();
+    let before = profile();
+    if before.contains("\nread_bytes = 0\n") {
+        println!("skipped: {test}: devices read nothing for the first run: {first}");
+        return;
+    }
+    // No memory is short: nothing is dropped, and the file is cached since the first run.
+    let second = errors(&advise(folder.path(), &["--keep", "1G"], &program).output().unwrap());
+    assert!(second.contains("advice dropped and fetched nothing") && !second.contains("without advice"), "{second}");
+    assert_eq!(profile(), before, "nothing was learned");
 }
 
 /// What a killed run left beside the profile is removed by the next one that records.
