@@ -39,6 +39,7 @@ pub use note::Note;
 pub use request::{Field, Op, Request, Requests};
 pub use stream::Stream;
 pub use taken::Taken;
+pub use units::Offsets;
 
 use clock::Clock;
 use input::Input;

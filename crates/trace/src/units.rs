@@ -179,6 +179,32 @@ pub(crate) fn find(stated: Stated, rows: &[Row], block_bytes: u32) -> Result<(Un
     Ok((Units { time_ns, offset_bytes, length_bytes, latency_ns }, notes))
 }
 
+/// Offsets that are taken for bytes because nobody gave their unit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offsets {
+    has_part_of_sector: bool,
+    has_odd_length: bool,
+}
+
+impl Offsets {
+    /// Takes the place of one more request in.
+    pub fn see(&mut self, offset: u64, length: u64) {
+        self.has_part_of_sector |= !offset.is_multiple_of(SECTOR_BYTES);
+        self.has_odd_length |= !length.is_multiple_of(SECTOR_BYTES);
+    }
+
+    /// A note if they may be numbers of blocks. Disks are read in whole sectors, and files in parts of any offset and length: only whole
+    /// lengths at odd offsets are doubtful. `setting` gives another unit.
+    pub fn note(&self, setting: &'static str) -> Option<Note> {
+        (self.has_part_of_sector && !self.has_odd_length).then_some(Note::Unit {
+            what: "offsets",
+            unit: "bytes",
+            because: "that is the default, but they are no whole sectors while all lengths are, as if they were numbers of blocks",
+            setting,
+        })
+    }
+}
+
 const TIME_SETTING: &str = "time-unit=s, ms, us or ns";
 
 /// Numbers that are dates from 2001 to 2033 in one of these units are interpreted as dates, if the requests come so

@@ -33,7 +33,7 @@ use crate::rwbs::Rwbs;
 use crate::skip::Bounds;
 use crate::text::{EXTENT, Lines, Text, digest, number, op, plain, time_ns, whole as integer};
 use crate::time::iso_ns;
-use crate::units::{self, Row as Sampled, Stamp, Stated, Unit, Units};
+use crate::units::{self, Offsets, Row as Sampled, Stamp, Stated, Unit, Units};
 use crate::{Note, Op, Request, Requests, Result};
 
 const REQUEST_FIELDS: [&str; ROLES] =
@@ -131,6 +131,11 @@ impl Parser {
             Ok((units, notes)) => (parser.units, parser.notes) = (units, notes),
             Err(_) if columns.is_none() => parser.is_time_open = true,
             Err(unknown) => return Err(unknown),
+        }
+        if columns.is_none() {
+            let mut offsets = Offsets::default();
+            rows.iter().for_each(|row| offsets.see(row.offset.unwrap_or(0), row.length.unwrap_or(0)));
+            parser.notes.extend(offsets.note("offset-unit"));
         }
         Ok(parser)
     }

@@ -7,18 +7,27 @@ use crate::{Op, Request};
 /// The mapping of object ids to places: object `id` is the block `id` of volume 0. Every id must have a place of its
 /// own that ends below 2^64 bytes. So ids of 2^k and more, with k = 63 - ⌈log2(block size)⌉, are at `id mod 2^k` in the
 /// volume `id / 2^k`; k is 51 for blocks of 4 KiB.
+///
+/// With recorded sizes, which are below 4 GiB and may change, each object has a room of 4 GiB instead of one block: the object `id` begins
+/// at `(id mod 2^32) * 4 GiB` of the volume `id / 2^32`.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects {
     block_bytes: u32,
     /// k.
     bits: u32,
+    /// Bytes between two objects.
+    room: u64,
     recorded_sizes: bool,
 }
 
 impl Objects {
     /// `block_bytes` is at most [`crate::BLOCK_BYTES_MAX`], so that the volumes fit 32 bits.
     pub(crate) fn new(block_bytes: u32, recorded_sizes: bool) -> Objects {
-        Objects { block_bytes, bits: 63 - block_bytes.next_power_of_two().trailing_zeros(), recorded_sizes }
+        let (bits, room) = match recorded_sizes {
+            true => (32, 1 << 32),
+            false => (63 - block_bytes.next_power_of_two().trailing_zeros(), block_bytes.into()),
+        };
+        Objects { block_bytes, bits, room, recorded_sizes }
     }
 
     /// A request for object `id` at `seconds`.
@@ -27,7 +36,7 @@ impl Objects {
         const SECOND_NS: u64 = 1_000_000_000;
         Request {
             time_ns: u64::from(seconds.get()) * SECOND_NS,
-            offset: (id & ((1 << self.bits) - 1)) * u64::from(self.block_bytes),
+            offset: (id & ((1 << self.bits) - 1)) * self.room,
             length: if self.recorded_sizes { recorded_bytes } else { self.block_bytes },
             volume: (id >> self.bits) as u32,
             op: Op::Read,

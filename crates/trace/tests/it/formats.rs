@@ -6,7 +6,7 @@ use std::path::Path;
 use nigh_trace::Stream;
 use nigh_trace::error::Place;
 use nigh_trace::format::blkparse::Action;
-use nigh_trace::{Error, Format, Op, ReadOptions, Request, from_reader};
+use nigh_trace::{Error, Format, Note, Op, ReadOptions, Request, from_reader};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -285,6 +285,25 @@ fn no_two_objects_share_a_place() {
         let options = ReadOptions { block_bytes: Some(block_bytes), ..as_format(Format::OracleGeneral) };
         assert!(matches!(read(&content, &options), Err(Error::BlockBytes(_))));
     }
+}
+
+#[test]
+fn units_12_objects_of_recorded_sizes_do_not_overlap() {
+    let ids = [0, 1, 2, (1 << 32) - 1, 1 << 32, 1 << 51, 1 << 63, u64::MAX - 1, u64::MAX];
+    let content: Vec<u8> = ids.iter().flat_map(|&id| object(0, id, u32::MAX, -1)).collect();
+    let sizes = ReadOptions { recorded_sizes: true, ..as_format(Format::OracleGeneral) };
+    let mut places: Vec<(u32, u64, u64)> = read_with(&content, &sizes)
+        .iter()
+        .map(|r| (r.volume, r.offset, r.offset.checked_add(r.length.into()).unwrap()))
+        .collect();
+    places.sort_unstable();
+    assert_eq!(places.len(), ids.len());
+    for pair in places.windows(2) {
+        assert!(pair[0].0 < pair[1].0 || pair[0].2 <= pair[1].1, "{pair:?}");
+    }
+    // An object that grows stays where it is.
+    let grown = read_with(&[object(0, 7, 100, 1), object(1, 7, 9000, -1)].concat(), &sizes);
+    assert_eq!((grown[0].offset, grown[1].length), (grown[1].offset, 9000));
 }
 
 fn lcs_header(version: u64, bytes: usize) -> Vec<u8> {
@@ -656,5 +675,18 @@ fn data_behind_the_end_of_a_compressed_file_is_not_called_cut_short() {
     for content in [xz.finish().unwrap(), zstd::encode_all(&b"1\n2\n"[..], 1).unwrap()] {
         let result = read(&[&content[..], b"long enough for a header"].concat(), &ReadOptions::default());
         assert!(matches!(result, Err(Error::Compressed { truncated: false, .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn units_12_numbers_of_blocks_in_nighs_own_columns_are_noted() {
+    let notes = |text: &[u8]| {
+        let opened = from_reader(Cursor::new(text.to_vec()), Path::new("t.csv"), &ReadOptions::default()).unwrap();
+        opened.requests.notes()
+    };
+    let doubtful = notes(b"offset,length\n1,4096\n2,4096\n");
+    assert!(matches!(&doubtful[..], [Note::Unit { what: "offsets", unit: "bytes", .. }]), "{doubtful:?}");
+    for fine in [&b"offset,length\n512,4096\n0,4096\n"[..], b"offset,length\n1,100\n101,4096\n"] {
+        assert_eq!(notes(fine), [], "{}", String::from_utf8_lossy(fine));
     }
 }
