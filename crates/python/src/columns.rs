@@ -13,7 +13,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
-use nigh_trace::{Field, Op, Request, Requests};
+use nigh_trace::{Field, Note, Offsets, Op, Request, Requests};
 
 /// Requests that are read at a time.
 const BATCH: usize = 4096;
@@ -62,16 +62,27 @@ struct Batch {
     rows: usize,
 }
 
+/// The argument with the unit of offsets, in notes.
+const OFFSET_UNIT: &str = "offset_unit='bytes', 'sectors' or 'blocks'";
+
 /// Requests in columns.
 pub(crate) struct Columns {
     batches: Vec<Batch>,
     /// The length of requests that have no column for it.
     block_bytes: u32,
+    /// Bytes by which offsets count.
+    offset_unit: u64,
+    note: Option<Note>,
 }
 
 impl Columns {
-    /// The columns of `batches` that have the names of fields. All values are checked.
-    pub(crate) fn new(batches: &[RecordBatch], block_bytes: u32) -> Result<Arc<Columns>, Problem> {
+    /// The columns of `batches` that have the names of fields, with offsets in units of so many bytes; `None` for bytes that nobody
+    /// named. All values are checked.
+    pub(crate) fn new(
+        batches: &[RecordBatch],
+        block_bytes: u32,
+        offset_unit: Option<u64>,
+    ) -> Result<Arc<Columns>, Problem> {
         let mut found = Vec::new();
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
             found.push(Batch::new(batch)?);
@@ -79,15 +90,28 @@ impl Columns {
         if found.is_empty() {
             return Err(Problem::Empty);
         }
-        let columns = Arc::new(Columns { batches: found, block_bytes });
+        let unit = offset_unit.unwrap_or(1);
+        let mut columns = Arc::new(Columns { batches: found, block_bytes, offset_unit: unit, note: None });
         let mut reader = Reader::new(Arc::clone(&columns), PathBuf::new());
         let mut requests = Vec::new();
+        let mut offsets = Offsets::default();
         loop {
             reader.read(&mut requests)?;
             if requests.is_empty() {
-                return Ok(columns);
+                break;
             }
+            requests.iter().for_each(|request| offsets.see(request.offset, request.length.into()));
         }
+        drop(reader);
+        if offset_unit.is_none() {
+            Arc::get_mut(&mut columns).expect("the reader is gone").note = offsets.note(OFFSET_UNIT);
+        }
+        Ok(columns)
+    }
+
+    /// What is to be known of how the columns are read.
+    pub(crate) fn note(&self) -> Option<Note> {
+        self.note.clone()
     }
 }
 
@@ -156,7 +180,7 @@ impl Reader {
                 }
                 Field::Op => column.ops(|at, op| requests[at].op = op)?,
                 Field::Volume => column.u32s(|at, value| requests[at].volume = value)?,
-                Field::Offset => column.u64s(|at, value| requests[at].offset = value)?,
+                Field::Offset => column.offsets(columns.offset_unit, |at, value| requests[at].offset = value)?,
                 Field::Length => column.u32s(|at, value| requests[at].length = value)?,
                 Field::Tenant => column.u32s(|at, value| requests[at].tenant = value)?,
                 Field::Stream => column.u64s(|at, value| requests[at].stream = value)?,
@@ -198,6 +222,10 @@ impl Requests for Reader {
 
     fn progress(&self) -> Option<f64> {
         None
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        self.columns.note().into_iter().collect()
     }
 }
 
@@ -289,6 +317,11 @@ impl Part {
 
     fn u64s(&self, give: impl FnMut(usize, u64)) -> Result<(), Problem> {
         if self.is_time() { Err(self.wrong_type(INTEGERS)) } else { self.numbers(u64::MAX, 1, give) }
+    }
+
+    /// In bytes, of numbers in units of `unit` bytes.
+    fn offsets(&self, unit: u64, give: impl FnMut(usize, u64)) -> Result<(), Problem> {
+        if self.is_time() { Err(self.wrong_type(INTEGERS)) } else { self.numbers(u64::MAX, unit, give) }
     }
 
     fn u32s(&self, mut give: impl FnMut(usize, u32)) -> Result<(), Problem> {

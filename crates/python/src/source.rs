@@ -65,14 +65,37 @@ impl Source {
 
     /// The requests in the columns of an Arrow stream, which are read in place.
     #[staticmethod]
-    fn columns(py: Python<'_>, stream: &Bound<'_, PyAny>, name: String, block_bytes: u32) -> PyResult<Source> {
+    fn columns(
+        py: Python<'_>,
+        stream: &Bound<'_, PyAny>,
+        name: String,
+        block_bytes: u32,
+        offset_unit: Option<&str>,
+    ) -> PyResult<Source> {
         check_block(block_bytes, &name)?;
+        let offset_unit = offset_unit.map(|unit| match unit {
+            "bytes" => Ok(1),
+            "sectors" => Ok(512),
+            "blocks" => Ok(u64::from(block_bytes)),
+            unit => {
+                Err(PyValueError::new_err(format!("offset_unit='{unit}': expected 'bytes', 'sectors' or 'blocks'")))
+            }
+        });
+        let offset_unit = offset_unit.transpose()?;
         let reader = RecordBatchStreamReader::from_pyarrow_bound(stream)?;
         let columns = py.detach(|| {
             let batches = reader.collect::<Result<Vec<RecordBatch>, _>>().map_err(|error| error::value(&error))?;
-            Columns::new(&batches, block_bytes).map_err(|problem| error::value(&problem))
+            Columns::new(&batches, block_bytes, offset_unit).map_err(|problem| error::value(&problem))
         })?;
         Ok(Source { name, format: "arrow".to_owned(), block_bytes, kind: Kind::Columns(columns) })
+    }
+
+    /// What is to be known of how columns are read.
+    fn note(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Columns(columns) => columns.note().map(|note| note.to_string()),
+            _ => None,
+        }
     }
 
     /// A generated workload.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,28 @@ def test_any_column_is_read_or_refused(values: list[Any]) -> None:
         assert not all(isinstance(value, int) and value >= 0 for value in values)
     else:
         assert trace.to_arrow()["offset"].to_pylist() == values
+
+
+def test_units_12_numbers_of_blocks_are_no_bytes_without_a_word() -> None:
+    blocks = [block % 100 for block in range(1000)]
+    with pytest.warns(UserWarning, match="offset_unit"):
+        doubtful = nigh.Trace({"offset": blocks})
+    result = nigh.sim(doubtful, "lru", 10)
+    assert result.table["misses"].to_pylist() == [1] and any("offset_unit" in note for note in result.notes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        counted = nigh.sim(nigh.Trace({"offset": blocks}, offset_unit="blocks"), "lru", 10)
+        assert counted.table["misses"].to_pylist() == [1000] and not counted.notes
+        assert nigh.Trace({"offset": [3]}, offset_unit="sectors").head()["offset"].to_pylist() == [1536]
+        assert nigh.Trace({"offset": [3]}, offset_unit="bytes").head()["offset"].to_pylist() == [3]
+        # Whole sectors, and parts of files.
+        nigh.Trace({"offset": [0, 512]})
+        nigh.Trace({"offset": [1, 101], "length": [100, 7]})
+    for wrong in ("pages", "block"):
+        with pytest.raises(ValueError, match="expected 'bytes', 'sectors' or 'blocks'"):
+            nigh.Trace({"offset": [1]}, offset_unit=wrong)
+    with pytest.raises(ValueError, match="describes tables"):
+        nigh.Trace("t.csv", offset_unit="blocks")
 
 
 def test_generators_repeat_themselves() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
@@ -48,6 +49,9 @@ class Trace:
     ``block_size`` is in bytes, a power of two, or text such as ``"64K"``; by default that of the trace, or else 4096.
     ``name`` is that of a table in results and messages.
 
+    ``offset_unit`` is that of a table's offsets: ``"bytes"``, ``"sectors"`` or ``"blocks"``. Without it, they are bytes; a warning and a
+    note of results report offsets that are no whole sectors although all lengths are, because these may be numbers of blocks.
+
     Files only, as the flags of ``nigh sim``:
 
     * ``format``: the format, if it cannot be detected, such as ``"vscsi"`` (``nigh trace formats`` lists all).
@@ -71,6 +75,7 @@ class Trace:
         action: str | None = None,
         recorded_sizes: bool = False,
         skip_bad: bool = False,
+        offset_unit: str | None = None,
         name: str | None = None,
     ) -> None:
         block_bytes = block_size_of(block_size)
@@ -79,6 +84,8 @@ class Trace:
             self._source = source
             return
         if isinstance(source, (str, os.PathLike)):
+            if offset_unit:
+                raise ValueError("offset_unit describes tables: for a CSV file, it is part of columns")
             path = os.fspath(source)
             if path == "-":
                 raise ValueError("'-': standard input can be read once only: save the trace in a file")
@@ -98,7 +105,10 @@ class Trace:
             return
         if format or columns or stream or action or recorded_sizes or skip_bad:
             raise ValueError("format, columns, stream, action, recorded_sizes and skip_bad describe files, not tables")
-        self._source = _nigh.Source.columns(_as_stream(source), name or "table", block_bytes or 4096)
+        self._source = _nigh.Source.columns(_as_stream(source), name or "table", block_bytes or 4096, offset_unit)
+        note = self._source.note()
+        if note:
+            warnings.warn(f"{self.name}: {note}", stacklevel=2)
 
     @property
     def name(self) -> str:
