@@ -16,6 +16,7 @@ use nigh_sim::{Loader, Options, Sizes};
 use nigh_trace::format::parquet::ParquetReader;
 use nigh_trace::{Gaps, Taken};
 
+use crate::advise::memory;
 use crate::args::PlanArgs;
 use crate::results::json;
 use crate::{asked, grid, output, page, sim, source};
@@ -24,6 +25,8 @@ use verdict::{Price, Verdict};
 
 /// The present memory unless it is given, in shares of the distinct blocks.
 const HAVE: &str = "10%";
+/// The present policy of programs that are recorded above the page cache.
+const OF_THE_KERNEL: &str = "linux";
 /// The addition unless it is given: one part of the present memory in so many.
 const ADD_PART: u64 = 4;
 /// The target unless it is given, as a share of what the whole trace in memory would hit.
@@ -69,6 +72,12 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let readahead = ahead::rule(args)?.filter(|_| args.trace != Path::new("-"));
 
     let (source, mut requests) = source::open(&args.trace, &args.input)?;
+    ensure!(
+        source.taken != Some(Taken::Above)
+            || args.device.is_some()
+            || args.readahead.as_deref().is_none_or(|rule| rule == "none"),
+        "--readahead does not go with a recording of a program: the kernel reads ahead for it, by a rule of its own"
+    );
     let loader = Loader::new(Options {
         block_bytes: source.block_bytes,
         ops: args.ops.into(),
@@ -79,9 +88,18 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let references = source::load(loader, requests.as_mut())?;
     ensure!(references.ids.len() > 1, "{}: there is nothing to replay", source.name);
     let gaps = Gaps::of(&requests.notes());
+    let is_recorded = source.taken == Some(Taken::Above);
+    if is_recorded && asked::are_usual(&args.policy) {
+        specs.insert(0, OF_THE_KERNEL.parse()?);
+    }
     let distinct = references.distinct_in_trace();
     let blocks = |size: Sizes| anyhow::Ok(size.blocks(distinct, source.block_bytes)?[0]);
-    let have = blocks(have.unwrap_or_else(|| HAVE.parse().expect("the default is a size")))?;
+    let machine = if is_recorded && have.is_none() { memory::room() } else { None };
+    let of_machine = machine.map(|bytes| (bytes / u64::from(source.block_bytes)).max(1));
+    let have = match of_machine {
+        Some(have) => have,
+        None => blocks(have.unwrap_or_else(|| HAVE.parse().expect("the default is a size")))?,
+    };
     let add = add.map(blocks).transpose()?.unwrap_or((have / ADD_PART).max(1));
     let question = Question { have, add, target };
 
@@ -93,12 +111,12 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     found.results.notes.extend(left_out);
     let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace, gaps);
     // The kernel reads ahead for programs that were recorded above its page cache, by a rule of its own.
-    let is_served = source.taken != Some(Taken::Above) && verdict.advice != Advice::Record;
+    let is_served = !is_recorded && verdict.advice != Advice::Record;
     if let Some(rule) = readahead.filter(|_| is_served) {
         let policies: Vec<String> = answers.policies().map(ToString::to_string).collect();
         verdict.ahead = Some(ahead::compare(args, &rule, &policies, verdict.advised_blocks())?);
     }
-    let told = words::tell(&verdict, args, source.taken, is_profiled(&args.trace));
+    let told = words::tell(&verdict, args, source.taken, is_profiled(&args.trace), of_machine.is_some());
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
         false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),

@@ -49,6 +49,11 @@ pub(super) fn set_budget(board: &Board, process: u32, keep: Option<u64>) {
     board.set_budget(budget, is_short);
 }
 
+/// What the page cache can take now, for programs of this process's cgroup.
+pub(crate) fn room() -> Option<u64> {
+    memory(std::process::id()).map(|(memory, _)| memory.room())
+}
+
 /// The memory of the cgroup that leaves the least room for file pages, among that of `process`, those above it, and the
 /// machine; and whether memory is short in any of them.
 fn memory(process: u32) -> Option<(Memory, bool)> {

@@ -16,7 +16,14 @@ use crate::timed::Timing;
 /// A hit ratio below this is nothing to save memory for.
 const HITS_LEAST: f64 = 0.01;
 
-pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: bool) -> Told {
+/// `of_machine` is whether the present memory is that of this machine, because none was given.
+pub(super) fn tell(
+    verdict: &Verdict,
+    args: &PlanArgs,
+    taken: Option<Taken>,
+    is_profiled: bool,
+    of_machine: bool,
+) -> Told {
     let mut facts = vec![Fact { about: "target", sentence: target(verdict, args.target.is_none()) }];
     if verdict.advice != Advice::Record {
         facts.push(Fact { about: "addition", sentence: addition(verdict) });
@@ -28,7 +35,15 @@ pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_
     let assumed: Vec<String> = [
         (
             args.have.is_none(),
-            format!("--have is {} (10 % of the trace's blocks)", size(verdict, verdict.answers.question.have)),
+            format!(
+                "--have is {} ({})",
+                size(verdict, verdict.answers.question.have),
+                if of_machine {
+                    "what the page cache of this machine, or of this cgroup, can take now"
+                } else {
+                    "10 % of the trace's blocks"
+                }
+            ),
         ),
         (args.add.is_none(), format!("--add is {} (a quarter of --have)", size(verdict, verdict.answers.question.add))),
     ]
@@ -94,6 +109,10 @@ fn order(verdict: &Verdict, is_assumed: bool, taken: Option<Taken>) -> String {
     let hits = |measured: Option<&Measured>| percent(measured.map_or(0.0, |it| it.cell.hit_ratio));
     let before = hits(Some(&evidence.present));
     match verdict.advice {
+        Advice::Record if taken == Some(Taken::Above) => format!(
+            "All that was read, {}, fits in a page cache of {have}: neither more memory nor another policy would spare reads.",
+            size(verdict, evidence.distinct)
+        ),
         Advice::Record => format!(
             "This trace cannot judge a cache of {have}: all blocks that it refers to take {}. Record a longer one.",
             size(verdict, evidence.distinct)
@@ -107,6 +126,19 @@ fn order(verdict: &Verdict, is_assumed: bool, taken: Option<Taken>) -> String {
             if is_assumed { format!("{have} (assumed)") } else { format!("the {have} that you have") },
             hits(evidence.changed.as_ref()),
             hits(Some(&evidence.grown))
+        ),
+        Advice::Grow if is_assumed => format!(
+            "With {grown} instead of {have} (both assumed), {present} hits {} of the references instead of {before}.",
+            hits(Some(&evidence.grown))
+        ),
+        Advice::Both if taken == Some(Taken::Above) => format!(
+            "With {grown} instead of {have}, {present} hits {} of the references instead of {before}, and {best} would hit {}. The kernel's policy cannot be changed, but programs can give it hints.",
+            hits(Some(&evidence.grown)),
+            hits(evidence.both.as_ref())
+        ),
+        Advice::Both if is_assumed => format!(
+            "With {grown} instead of {have} (both assumed) and {best} instead of {present}, {} of the references hit instead of {before}.",
+            hits(evidence.both.as_ref())
         ),
         Advice::Grow => {
             format!(
