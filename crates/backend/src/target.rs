@@ -140,6 +140,17 @@ impl Target {
         }
     }
 
+    /// Whether it is a disk in an object store.
+    pub fn is_in_object_store(&self) -> bool {
+        match self {
+            Target::Objects(_) => true,
+            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) => false,
+            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
+                inner.is_in_object_store()
+            }
+        }
+    }
+
     /// The error if another process has its file locked, by name: for programs that cannot look at other processes when they
     /// open the target.
     pub fn check_locks(&self, read_only: bool) -> Result<(), OpenError> {

@@ -649,16 +649,16 @@ pub(crate) struct TimedArgs {
     #[arg(long, value_name = "FILE", requires = "allocate")]
     pub(crate) control: Option<PathBuf>,
     /// Maximum number of predicted blocks prefetched at a time
-    #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "allocate",
+    #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "control",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
     /// Choose between single predicted blocks and batches of --batch, for each device: whichever takes less time for a block. The other
     /// is tried again now and then. To be used with --batch 64
-    #[arg(long, requires = "allocate")]
+    #[arg(long, requires = "control")]
     pub(crate) adapt_batch: bool,
     /// A tenant has at most two batches of predicted blocks ahead that it has not used, and as many more as it used so far, up to
     /// this number; 0 for no such limit
-    #[arg(long, value_name = "BLOCKS", default_value_t = nigh_control::Config::WINDOW, requires = "allocate")]
+    #[arg(long, value_name = "BLOCKS", default_value_t = nigh_control::Config::WINDOW, requires = "control")]
     pub(crate) prefetch_window: u32,
 }
 
@@ -674,7 +674,8 @@ pub(crate) struct PlanArgs {
     /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
-    /// The memory that the cache has: bytes (64G), blocks (1000b) or a share of the trace's distinct blocks [default: 10%]
+    /// The memory that the cache has: bytes (64G), blocks (1000b) or a share of the trace's distinct blocks [default: 10%; for a
+    /// recorded program, what the page cache of this machine can take]
     #[arg(long, value_name = "SIZE")]
     pub(crate) have: Option<String>,
     /// The memory that could be added [default: a quarter of --have]
@@ -686,7 +687,8 @@ pub(crate) struct PlanArgs {
     /// The price of memory, such as 3/GiB, in any currency
     #[arg(long, value_name = "AMOUNT/UNIT")]
     pub(crate) cost: Option<String>,
-    /// The present policy, then those to compare with it ('nigh policies' lists them)
+    /// The present policy, then those to compare with it ('nigh policies' lists them). For a recorded program, the present policy is
+    /// linux, unless policies are named
     #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES, add = completion::policies())]
     pub(crate) policy: Vec<String>,
     #[command(flatten)]

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::SimArgs;
 use crate::results::{grouped, heading, json};
 use crate::size::human_bytes;
-use crate::{asked, output, progress, sim, source};
+use crate::{asked, output, progress, sim, source, together};
 
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
     let made = Made::read(path)?;
 
     let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
+    together::check_streams(args)?;
     ensure!(
         source.block_bytes as usize == BLOCK_BYTES,
         "--contents: contents are of blocks of {BLOCK_BYTES} bytes, and those of {} have {}: set --block-size",

@@ -66,14 +66,14 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Guard(args) => return run_guard(&args),
         Command::Sweep(args) => return sweep::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Sim(args) => together::check(&args).and_then(|()| match &args.timed.device {
+        Command::Sim(args) => together::check_sim(&args).and_then(|()| match &args.timed.device {
             Some(device) => timed::run(&args, device),
             None if !args.levels.is_empty() => tiers::run(&args),
             None if let Some(file) = &args.contents.contents => contents::run(&args, file),
             None if args.timed.readahead_at_once().is_some() => timed::run_at_once(&args),
             None => sim::run(&args),
         }),
-        Command::Plan(args) => plan::run(&args),
+        Command::Plan(args) => together::check_plan(&args).and_then(|()| plan::run(&args)),
         Command::Trace { command } => trace::run(&command),
         Command::Content(args) => content::run(&args),
         Command::Patterns(args) => patterns::run(&args),

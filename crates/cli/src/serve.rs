@@ -1,6 +1,7 @@
 //! `nigh serve`: disks over NBD.
 
 mod files;
+mod given;
 mod printed;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use nigh_backend::Target;
 use nigh_control::Refusal;
 use nigh_policy::Spec;
 use nigh_server::NBD;
@@ -31,6 +33,8 @@ use crate::front::causes;
 use crate::sandbox::{self, Account};
 use crate::size::human_bytes;
 use crate::{asked, log, output, record};
+
+use given::Given;
 
 const MEMORY: &str = "512M";
 const POLICY: &str = "lirs";
@@ -314,19 +318,14 @@ fn reload(server: &Service, args: &ServeArgs) -> Result<(), ReloadError> {
 
 fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let file = args.config.as_deref().map(asked::read_toml::<File>).transpose()?.unwrap_or_default();
+    let given = Given { args, file: &file };
+    given.check()?;
+    let (allocate, levels, listen) = (given.allocate(), given.levels().to_vec(), given.listen().to_vec());
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
-    let allocate = args.allocate.or(file.allocate);
     let usual = if allocate.is_some() { asked::PLAIN_POLICY } else { POLICY };
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(usual).parse()?;
-    if allocate.is_some() {
-        let shards = file.shards.is_some() || args.shards.is_some();
-        ensure!(
-            !shards,
-            "shards does not go with allocate: a shard would see only part of what a tenant predicts, and decide for part of the tenants' blocks"
-        );
-        if policy.is_unified() {
-            return Err(Refusal::Unified { policy }.into());
-        }
+    if allocate.is_some() && policy.is_unified() {
+        return Err(Refusal::Unified { policy }.into());
     }
     let own = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
@@ -353,6 +352,11 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         options(list)?.apply(export);
     }
 
+    let takes_over = |export: &ExportSettings| export.disk.targets().any(Target::is_in_object_store);
+    ensure!(
+        !args.take_over || exports.iter().any(takes_over),
+        "--take-over is for disks in object stores, and there are none"
+    );
     exports.iter_mut().for_each(|export| export.disk.take_over = args.take_over);
 
     let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
@@ -364,8 +368,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         args.content.content.as_deref().or(file.content.as_deref()),
         args.content.content_cpu.as_deref().or(file.content_cpu.as_deref()),
     )?;
-    let levels = if args.level.is_empty() { &file.level } else { &args.level };
-    for text in levels {
+    for text in &levels {
         let Some((transport @ ("tcp" | "tls"), remote)) = text.split_once(':') else {
             ensure!(settings.host.remote_level.is_none(), "level {text}: a level on other hosts is the last one");
             settings.host.levels.push(level(text)?);
@@ -457,7 +460,6 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.tls = tls(args, file.tls)?;
     settings.sandboxed = !args.hardening.no_sandbox && file.sandbox.unwrap_or(true);
     let mut settings = settings.agreed()?;
-    let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let core_dumps = args.hardening.core_dumps || file.core_dumps.unwrap_or(false);
     let sandbox_allow = [args.hardening.sandbox_allow.clone(), file.sandbox_allow].concat();
@@ -676,7 +678,7 @@ fn check(plan: &Plan) -> anyhow::Result<()> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp, core_dumps: _, sandbox_allow, user, control, record, level_wait } = plan;
+    let Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
@@ -698,13 +700,24 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     if args.stdio {
         let _ = writeln!(text, "on       standard input and output");
     }
+    if let Some(TlsSettings { certificate, key, client_ca }) = &settings.tls {
+        let ca = client_ca.as_ref().map_or_else(String::new, |ca| format!(", clients by {}", ca.display()));
+        let _ = writeln!(text, "tls      certificate {}, key {}{ca}", certificate.display(), key.display());
+    }
     let (memory, most) = (human_bytes(settings.host.memory), human_bytes(settings.host.memory_max));
     match settings.host.allocate {
         Some(allocation) => {
-            let _ = writeln!(text, "memory   {memory} in one shard");
+            let _ = writeln!(text, "memory   {memory} in one shard; up to {most} while running");
             let one = if settings.host.adapt_batch { "1 or " } else { "" };
-            let _ =
-                writeln!(text, "allocate {allocation}, predicted blocks in batches of {one}{}", settings.host.batch);
+            let window = match settings.host.prefetch_window {
+                0 => String::new(),
+                window => format!(", at most {window} of a tenant ahead"),
+            };
+            let _ = writeln!(
+                text,
+                "allocate {allocation}, predicted blocks in batches of {one}{}{window}",
+                settings.host.batch
+            );
             let _ = writeln!(text, "policy   {} of each tenant", settings.host.policy);
         }
         None => {
@@ -731,6 +744,10 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
             let (name, bytes, client) = (remote.name_of(share), human_bytes(share.bytes), &remote.client);
             let _ = writeln!(text, "level    {name}, {bytes} as {client}{required}{wait}");
         }
+        if let Some(ClientTlsSettings { ca, certificate, key }) = &remote.tls {
+            let [ca, certificate, key] = [ca, certificate, key].map(|file| file.display());
+            let _ = writeln!(text, "tls      of the level: authority {ca}, certificate {certificate}, key {key}");
+        }
     }
     if let Some(WarmSettings { file, .. }) = &settings.host.warm {
         let _ = writeln!(text, "warm     {}, a list of the blocks in memory", file.display());
@@ -741,11 +758,20 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
         "device   {} orders its requests, {} a shard at a time",
         settings.host.scheduler, settings.host.depth
     );
+    let [fail_after, stop_within] = [settings.host.patience, settings.stop_within].map(|time| time.as_secs_f64());
+    let _ = writeln!(
+        text,
+        "failing  writes of a disk fail after {fail_after} s, and the end of the server takes {stop_within} s at most"
+    );
+    let verify = if settings.host.verify { "compared" } else { "not computed" };
+    let _ = writeln!(text, "verify   checksums of blocks in memory are {verify}");
+    let _ = writeln!(text, "clients  at most {}", settings.connections_max);
     if let Some(path) = control {
         let _ = writeln!(text, "control  {}", path.display());
     }
     if let Some(recording) = record {
-        let _ = writeln!(text, "record   {}", recording.file.display());
+        let share = recording.sample.map_or_else(String::new, |sample| format!(", {} % of the blocks", 100.0 * sample));
+        let _ = writeln!(text, "record   {}{share}", recording.file.display());
     }
     if let Some(MetricsSettings { address, token, .. }) = &settings.metrics {
         let how = if token.is_some() { " (with a token)" } else { "" };
@@ -760,6 +786,12 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     } else {
         let _ = writeln!(text, "sandbox  none");
     }
+    if *core_dumps {
+        let _ = writeln!(text, "dumps    core dumps and debuggers see the memory");
+    }
+    if settings.exports.iter().any(|export| export.disk.take_over) {
+        let _ = writeln!(text, "takes    disks in object stores from servers that wrote them a moment ago");
+    }
     text
 }
 
@@ -768,7 +800,8 @@ fn said(export: &ExportSettings) -> String {
     let ExportSettings { disk, clients, connections, requests } = export;
     let DiskSettings { read_only, write_mode, iops, bandwidth, floor, ceiling, .. } = disk;
     let mut text = match (read_only, write_mode) {
-        (true, _) => ", read-only".to_owned(),
+        (true, WriteMode::Back) => ", read-only".to_owned(),
+        (true, WriteMode::Through) => ", read-only; if that ends, writes through".to_owned(),
         (false, WriteMode::Back) => {
             ", writes back: acknowledged in memory, on the device at a flush or within seconds".into()
         }

@@ -16,7 +16,7 @@ use crate::args::{OutputArgs, SimArgs};
 use crate::compare::Comparison;
 use crate::results::{Curve, Found, Results, csv, json, peak_memory_bytes};
 use crate::source::Opened;
-use crate::{asked, grid, output, page, patterns, progress, source};
+use crate::{asked, grid, output, page, patterns, progress, source, together};
 
 /// How often a policy's internals are read for the page.
 const INTERNALS_POINTS: usize = 500;
@@ -34,6 +34,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
 
     let asked = Asked { specs, sizes: given, internals, warmup, sample, limit: limit.unwrap_or(u64::MAX), left_out };
     let mut sources = source::sources(args)?;
+    together::check_streams(args)?;
     if sources.len() > 1 {
         ensure!(args.output.html.is_none(), "--html: the page shows one trace; --join makes one of several");
         let found = sources.into_iter().map(|opened| asked.replay(args, opened).map(|(found, _)| found.results));

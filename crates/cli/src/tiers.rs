@@ -15,7 +15,7 @@ use nigh_tier::LEVELS_MAX;
 
 use crate::args::SimArgs;
 use crate::results::json;
-use crate::{asked, clients, output, progress, sim, source};
+use crate::{asked, clients, output, progress, sim, source, together};
 use results::Found;
 
 /// Intervals of the trace in which is counted what schemes do.
@@ -50,6 +50,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     ensure!(costs.is_sorted(), "--costs: a lower level is faster than the one above it; expected ascending times");
 
     let mut opened = source::sources(args)?;
+    together::check_streams(args)?;
     let (source, mut requests, names) = if args.clients {
         clients::clients(opened)?
     } else {

@@ -29,7 +29,7 @@ use crate::args::{ContentsArgs, OutputArgs, SimArgs, TimedArgs};
 use crate::contents::Made;
 use crate::results::{Found, csv, json};
 use crate::source::{self, Opened, Source};
-use crate::{asked, grid, output, progress, sim};
+use crate::{asked, grid, output, progress, sim, together};
 use results::{DeviceSummary, LevelSummary, Results, Row};
 
 /// How long one policy took at one size.
@@ -48,6 +48,7 @@ pub(crate) struct Timing {
 const AT_ONCE: &str = "instant";
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
+    together::check_streams(args)?;
     let to = args.page()?;
     let (results, references) = simulate(args, device)?;
     write(&args.output, to.as_ref(), &results, &references)
@@ -59,6 +60,7 @@ pub(crate) fn run_at_once(args: &SimArgs) -> anyhow::Result<()> {
         args.is_one_trace(),
         "--readahead without --device takes one trace: with --device, several are programs at a time"
     );
+    together::check_streams(args)?;
     let to = args.page()?;
     let (results, references) = simulate(args, AT_ONCE)?;
     let found = Found { results: results.untimed(), internals: Vec::new() };
@@ -133,7 +135,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     );
     ensure!(tenants.is_none() || layouts.len() <= 1, "--allocate: tenants name files by one --extents list for all");
     ensure!(
-        layouts.is_empty() || args.trace.len() <= 1 || timed.shared,
+        layouts.is_empty() || args.is_one_trace() || timed.shared,
         "--extents: files are laid out on one disk, and each of several traces has disks of its own: add --shared"
     );
     let seed = args.generation.seed.unwrap_or(1);

@@ -1,6 +1,5 @@
 //! Which policy to serve with, and whether to read ahead: replays of both policies that a verdict is about, as `nigh serve` has them.
 
-use anyhow::ensure;
 use nigh_prefetch::Spec;
 use serde::Serialize;
 
@@ -44,10 +43,6 @@ impl Ahead {
 /// The rule that is compared with none, unless that is all that was asked for.
 pub(super) fn rule(args: &PlanArgs) -> anyhow::Result<Option<Spec>> {
     let rule = args.readahead.as_deref().map_or(Ok(Spec::SERVED), Spec::served)?;
-    ensure!(
-        args.readahead.is_none() || args.device.is_some() || args.sample.is_none(),
-        "--readahead does not go with --sample: runs of reads would have gaps"
-    );
     Ok(Some(rule).filter(|rule| *rule != Spec::None && args.sample.is_none()))
 }
 

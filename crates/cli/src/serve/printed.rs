@@ -36,9 +36,9 @@ fn file(plan: &Plan) -> File {
             Allocation::Global => AllocateArg::Global,
             Allocation::Static => AllocateArg::Static,
         }),
-        batch: Some(host.batch),
-        adapt_batch: Some(host.adapt_batch),
-        prefetch_window: Some(host.prefetch_window),
+        batch: host.allocate.map(|_| host.batch),
+        adapt_batch: host.allocate.map(|_| host.adapt_batch),
+        prefetch_window: host.allocate.map(|_| host.prefetch_window),
         // Each export has its own.
         write_mode: None,
         readahead: Some(host.readahead.to_string()),

@@ -21,6 +21,7 @@ mod devices;
 mod encoded;
 mod files;
 mod filesystem;
+mod flags;
 mod flushes;
 mod full;
 mod golden;

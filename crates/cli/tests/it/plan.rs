@@ -206,8 +206,57 @@ fn a_plan_that_cannot_be_made_is_one_line() {
         let said = refused(&[&["plan", "/nowhere/t.csv"], slip].concat());
         assert!(said.contains(expected), "{slip:?}: {said}");
     }
+    let said = refused(&["plan", "-", "--readahead", "linux"]);
+    assert!(said.contains("--readahead does not go with a trace on standard input"), "{said}");
     let said = refused(&["plan", "-", "--device", "hdd-7200"]);
     assert!(said.contains("the trace is read twice, so it must be a file"), "{said}");
+}
+
+/// What a program read and wrote, as strace prints it.
+fn recording(folder: &Path, blocks: u64) -> String {
+    let trace = folder.join("program.strace");
+    let line = |at: u64| {
+        let block = at % blocks;
+        format!("9 {}.{:06} pread64(3</srv/db>, \"x\"..., 4096, {}) = 4096\n", 1 + at / 1000, at % 1000, block * 4096)
+    };
+    std::fs::write(&trace, (0..10 * blocks).map(line).collect::<String>()).unwrap();
+    trace.to_str().unwrap().to_owned()
+}
+
+/// The cache of a program is the kernel's page cache, with the kernel's policy and the memory of the machine.
+#[test]
+fn plan_15_the_cache_of_a_recorded_program_is_the_page_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = recording(folder.path(), 1000);
+    let plan = json(&["plan", &trace]);
+    let text = plan["verdict"].to_string();
+    assert_eq!(plan["present"], "linux", "{text}");
+    assert!(plan["have"]["bytes"].as_u64().unwrap() > 64 << 20, "the machine has more than a tenth of 4 MB: {text}");
+    assert!(text.contains("what the page cache of this machine") && text.contains("fits in a page cache of"), "{text}");
+    assert!(!text.contains("nigh serve"), "{text}");
+    // What was asked for is what is compared.
+    let given = json(&["plan", &trace, "--have", "2M"]);
+    assert_eq!((&given["present"], &given["have"]["blocks"]), (&"linux".into(), &512.into()));
+    let text = given["verdict"].to_string();
+    assert!(text.contains("The kernel's policy cannot be changed") && !text.contains("nigh serve"), "{text}");
+    assert_eq!(json(&["plan", &trace, "--have", "2M", "--policy", "lru,lirs"])["present"], "lru");
+    let said = refused(&["plan", &trace, "--readahead", "linux"]);
+    assert!(said.contains("--readahead does not go with a recording of a program"), "{said}");
+}
+
+/// An addition that nobody named is not ordered.
+#[test]
+fn plan_15_no_assumed_addition_is_ordered() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = workload(folder.path());
+    let plan = |more: &[&str]| {
+        let plan = json(&[&["plan", trace.to_str().unwrap(), "--policy", "lru"], more].concat());
+        assert_eq!(plan["advice"], "grow");
+        plan["verdict"]["headline"].as_str().unwrap().to_owned()
+    };
+    let assumed = plan(&[]);
+    assert!(assumed.starts_with("With ") && assumed.contains("(both assumed)"), "{assumed}");
+    assert!(plan(&["--have", "4M", "--add", "1M"]).starts_with("Add the 1\u{a0}MiB"));
 }
 
 /// The first time, nobody says how much memory there is; and LRU hits nothing in a loop that does not fit.

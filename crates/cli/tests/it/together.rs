@@ -81,12 +81,14 @@ fn of_a_simulation() {
         ("read-ahead", vec![device, ("--readahead", "linux")]),
     ];
     let run = |flags: &[&str]| {
-        let output = nigh(&[&["sim", &trace], flags].concat());
+        // Only several traces can share their disks.
+        let traces = vec![&*trace; if flags.contains(&"--shared") { 2 } else { 1 }];
+        let output = nigh(&[&["sim"], &traces[..], flags].concat());
         if output.status.success() { Ok(()) } else { Err(refusal(&output)) }
     };
     let mut pairs = refused(&asks, true, run);
     // A flag that is refused with a device is refused with all that need one.
-    let need_device = ["level", "ULC", "tenants", "equal parts", "hints", "own disks", "read-ahead"];
+    let need_device = ["level", "ULC", "tenants", "equal parts", "hints", "shared disks", "read-ahead"];
     let known = pairs.clone();
     pairs.retain(|pair| {
         let (one, other) = pair.split_once(" + ").unwrap();

@@ -155,7 +155,8 @@ impl Programs {
             if FORMATS_OF_FILES.contains(&format)
                 && let &[one, other, ..] = &self.volumes.numbers()[others..]
             {
-                let in_trace = |here| renumbered.iter().find(|(_, of)| **of == here).map_or(here, |(&number, _)| number);
+                let in_trace =
+                    |here| renumbered.iter().find(|(_, of)| **of == here).map_or(here, |(&number, _)| number);
                 let [one, other] = [one, other].map(in_trace);
                 return Err(ProgramError::Files { name: name.to_owned(), one, other });
             }

@@ -1,0 +1,87 @@
+//! Settings of a server that do not go together, or do nothing without another one.
+
+use super::File;
+use crate::args::{AllocateArg, ServeArgs};
+use crate::together::{self, Refused};
+
+/// Flags, and the file behind them.
+pub(super) struct Given<'a> {
+    pub(super) args: &'a ServeArgs,
+    pub(super) file: &'a File,
+}
+
+impl Given<'_> {
+    /// An error with the reason, if settings do not go together.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        together::check(|name| SETTINGS.iter().any(|(setting, given)| *setting == name && given(self)), REFUSED)
+    }
+
+    pub(super) fn allocate(&self) -> Option<AllocateArg> {
+        self.args.allocate.or(self.file.allocate)
+    }
+
+    pub(super) fn levels(&self) -> &[String] {
+        if self.args.level.is_empty() { &self.file.level } else { &self.args.level }
+    }
+
+    pub(super) fn listen(&self) -> &[String] {
+        if self.args.listen.is_empty() { &self.file.listen } else { &self.args.listen }
+    }
+}
+
+/// The settings of flags and file, as the file calls them, or modes; and whether they were given.
+const SETTINGS: &[(&str, fn(&Given) -> bool)] = &[
+    ("adapt-batch", |given| given.args.adapt_batch || given.file.adapt_batch == Some(true)),
+    ("allocate", |given| given.allocate().is_some()),
+    ("batch", |given| given.args.batch.is_some() || given.file.batch.is_some()),
+    ("level-ca", |given| given.args.remote_level.level_ca.is_some() || given.file.level_ca.is_some()),
+    ("level-certificate", |given| {
+        given.args.remote_level.level_certificate.is_some() || given.file.level_certificate.is_some()
+    }),
+    ("level-key", |given| given.args.remote_level.level_key.is_some() || given.file.level_key.is_some()),
+    ("level-name", |given| given.args.remote_level.level_name.is_some() || given.file.level_name.is_some()),
+    ("level-required", |given| given.args.remote_level.level_required || given.file.level_required == Some(true)),
+    ("level-wait", |given| given.args.remote_level.level_wait.is_some() || given.file.level_wait.is_some()),
+    ("prefetch-window", |given| given.args.prefetch_window.is_some() || given.file.prefetch_window.is_some()),
+    ("shards", |given| given.args.shards.is_some() || given.file.shards.is_some()),
+    ("socket-group", |given| given.args.socket_group.is_some() || given.file.socket_group.is_some()),
+    ("socket-mode", |given| given.args.socket_mode.is_some() || given.file.socket_mode.is_some()),
+    ("a cache without allocate", |given| given.allocate().is_none()),
+    ("a server without a level on another host", |given| {
+        !given.levels().iter().any(|level| level.starts_with("tcp:") || level.starts_with("tls:"))
+    }),
+    ("a server without a Unix socket to listen on", |given| {
+        !given.listen().iter().any(|address| address.starts_with("unix:"))
+    }),
+];
+
+const REFUSED: &[Refused] = &[
+    (
+        "shards",
+        &["allocate"],
+        "a shard would see only part of what a tenant predicts, and decide for part of the tenants' blocks",
+    ),
+    ("batch", &["a cache without allocate"], "only tenants predict blocks"),
+    ("adapt-batch", &["a cache without allocate"], "only tenants predict blocks"),
+    ("prefetch-window", &["a cache without allocate"], "only tenants predict blocks"),
+    ("level-ca", &["a server without a level on another host"], "it is for a level tls:HOST:PORT:SIZE"),
+    ("level-certificate", &["a server without a level on another host"], "it is for a level tls:HOST:PORT:SIZE"),
+    ("level-key", &["a server without a level on another host"], "it is for a level tls:HOST:PORT:SIZE"),
+    ("level-name", &["a server without a level on another host"], "no other host would see the name"),
+    ("level-required", &["a server without a level on another host"], "files are always required"),
+    ("level-wait", &["a server without a level on another host"], "files are not waited for"),
+    ("socket-group", &["a server without a Unix socket to listen on"], "it is of those sockets alone"),
+    ("socket-mode", &["a server without a Unix socket to listen on"], "it is of those sockets alone"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refused_setting_is_known() {
+        for name in REFUSED.iter().flat_map(|(flag, others, _)| others.iter().chain([flag])) {
+            assert!(SETTINGS.iter().any(|(setting, _)| setting == name), "{name}");
+        }
+    }
+}
