@@ -2,7 +2,6 @@
 
 use arrow_array::RecordBatch;
 use arrow_pyarrow::PyArrowType;
-use nigh_sim::Ops;
 use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{
     Devices, Disk, Figures, Loaded, Processors, Program, ProgramError, Programs, Recorded, Setup, Subject, Think,

@@ -29,8 +29,11 @@ impl Given<'_> {
     }
 }
 
-/// The settings of flags and file, as the file calls them, or modes; and whether they were given.
-const SETTINGS: &[(&str, fn(&Given) -> bool)] = &[
+/// Whether a setting was given, or a mode holds.
+type IsGiven = fn(&Given) -> bool;
+
+/// The settings of flags and file, as the file calls them, and modes as a message names them.
+const SETTINGS: &[(&str, IsGiven)] = &[
     ("adapt-batch", |given| given.args.adapt_batch || given.file.adapt_batch == Some(true)),
     ("allocate", |given| given.allocate().is_some()),
     ("batch", |given| given.args.batch.is_some() || given.file.batch.is_some()),

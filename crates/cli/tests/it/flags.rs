@@ -128,7 +128,7 @@ fn check_all(command: &str, flags: &[Flag], others: &[(&str, &str)]) {
     let help = printed(&[command, "--help"]);
     let listed = help.lines().filter_map(|line| {
         let line = line.trim_start();
-        let long = line.strip_prefix("--").or_else(|| Some(line.strip_prefix('-')?.get(1..)?.strip_prefix(", --")?))?;
+        let long = line.strip_prefix("--").or_else(|| line.strip_prefix('-')?.get(1..)?.strip_prefix(", --"))?;
         long.split(|c: char| c != '-' && !c.is_ascii_lowercase()).next().map(|name| format!("--{name}"))
     });
     let listed: BTreeSet<String> = listed.filter(|name| name != "--help").collect();
