@@ -13,7 +13,6 @@ use nigh_trace::{Op, Request, Requests};
 use crate::args::{LayoutArgs, OrderArg};
 use crate::results::grouped;
 use crate::size::human_bytes;
-use crate::trace::keep_gaps;
 use crate::{output, source, written};
 
 pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
@@ -107,7 +106,7 @@ fn write(
         writer.push(&placed)?;
         placed.clear();
     }
-    keep_gaps(&mut writer, read, to);
+    written::keep_gaps(&mut writer, read, to);
     written::report(&writer.finish()?, to.path());
     Ok(())
 }

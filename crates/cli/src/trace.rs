@@ -10,7 +10,7 @@ use nigh_output::Destination;
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::generate::Generator;
 use nigh_trace::write::{self, WriteOptions, Writer};
-use nigh_trace::{Field, Format, Gaps, Op, Request, Requests};
+use nigh_trace::{Field, Format, Op, Request, Requests};
 use serde::Serialize;
 
 use crate::args::{GenerateArgs, InputArgs, TraceCommand};
@@ -117,18 +117,9 @@ fn copy(
         }
     }
     bar.finish_and_clear();
-    keep_gaps(&mut writer, requests, to);
+    written::keep_gaps(&mut writer, requests, to);
     written::report(&writer.finish()?, to.path());
     Ok(())
-}
-
-/// Has the file keep what its source is known to lack, or reports that its format cannot.
-pub(crate) fn keep_gaps(writer: &mut Writer, requests: &dyn Requests, to: &Destination) {
-    let gaps = Gaps::of(&requests.notes());
-    if !writer.set_gaps(&gaps) && !gaps.is_empty() {
-        let (file, format) = (to.path().display(), writer.format());
-        output::tell(format_args!("nigh: note: {file}: the format {format} does not keep that requests are missing"));
-    }
 }
 
 /// What `nigh trace info` tells.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use nigh_trace::Field;
-use nigh_trace::write::Written;
+use nigh_output::Destination;
+use nigh_trace::write::{Writer, Written};
+use nigh_trace::{Field, Gaps, Requests};
 
 use crate::output;
 use crate::results::grouped;
@@ -23,5 +24,14 @@ pub(crate) fn report(written: &Written, to: &Path) {
             "nigh: note: {} trims, flushes and requests of no length were left out: the format does not know them",
             grouped(skipped)
         ));
+    }
+}
+
+/// Has the file keep what its source is known to lack, or reports that its format cannot.
+pub(crate) fn keep_gaps(writer: &mut Writer, requests: &dyn Requests, to: &Destination) {
+    let gaps = Gaps::of(&requests.notes());
+    if !writer.set_gaps(&gaps) && !gaps.is_empty() {
+        let (file, format) = (to.path().display(), writer.format());
+        output::tell(format_args!("nigh: note: {file}: the format {format} does not keep that requests are missing"));
     }
 }

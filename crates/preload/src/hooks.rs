@@ -16,7 +16,8 @@ use nigh_ring::{
 use crate::advice::Advised;
 use crate::call::{Call, Errno};
 use crate::clock::now_ns;
-use crate::kernel::{self, Limit};
+use crate::kernel;
+use crate::limits::{self, Limit};
 use crate::stack::roomy;
 use crate::thread::{Here, Passed};
 use crate::{advice, files, frames, patch, thread};
@@ -616,7 +617,7 @@ fn names<const N: usize>(paths: [(c_int, Path); N], original: impl FnOnce() -> c
     }
     let errno = Errno::save();
     if !kernel::may(libc::SYS_openat) {
-        kernel::miss_limited();
+        thread::miss_limited();
     }
     let named = paths.map(|(folder, path)| files::Named::open(folder, path));
     errno.restore();
@@ -688,7 +689,7 @@ unsafe extern "C-unwind" fn nigh_hook_prctl(
         (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER) => Limit::Filter(second),
         _ => return run(),
     };
-    kernel::limited(limit, || run().into()) as c_int
+    limits::limited(limit, || run().into()) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -715,7 +716,7 @@ unsafe extern "C-unwind" fn nigh_hook_syscall(
         }
         _ => return run(),
     };
-    kernel::limited(limit, run)
+    limits::limited(limit, run)
 }
 
 macro_rules! jumps {

@@ -12,6 +12,7 @@ mod files;
 mod frames;
 mod hooks;
 mod kernel;
+mod limits;
 mod patch;
 mod stack;
 mod start;

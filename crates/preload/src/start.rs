@@ -8,7 +8,7 @@ use nigh_ring::{BOARD_VARIABLE, FILTERS_VARIABLE, FOLDER_VARIABLE, NAME_BYTES, U
 
 use crate::clock::now_ns;
 use crate::stack::roomy;
-use crate::{advice, board, files, frames, hooks, kernel, stack, thread};
+use crate::{advice, board, files, frames, hooks, kernel, limits, stack, thread};
 
 /// The longest path of a shared file.
 const PATH_MOST: usize = 512;
@@ -19,7 +19,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     // System calls of this library could end a program that is limited further than the recorder is, which misses its file.
-    if keep_folder().is_none() || !kernel::is_as_recorder(variable(FILTERS_VARIABLE).map(CStr::to_bytes)) {
+    if keep_folder().is_none() || !limits::is_as_recorder(variable(FILTERS_VARIABLE).map(CStr::to_bytes)) {
         return;
     }
     // The recorder misses its file.

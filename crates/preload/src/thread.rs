@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use nigh_ring::{Claim, Record, SLOTS, Writer};
+use nigh_ring::{Claim, Record, SLOTS, Unseen, Writer};
 
 use crate::clock::{self, now_ns};
 use crate::kernel;
@@ -46,6 +46,13 @@ pub(crate) fn begin(writer: Option<Writer>) {
     DEVICE_BYTES.set(NOT_ASKED);
     BUSY.set(0);
     WRITER.store(writer.map_or(std::ptr::null_mut(), Writer::into_raw), Ordering::Release);
+}
+
+/// A call could not be looked at, because system calls are limited.
+pub(crate) fn miss_limited() {
+    if kernel::denied() != 0 {
+        writer().inspect(|writer| writer.miss(Unseen::Limited));
+    }
 }
 
 /// The main stack is shorter. Other stacks are further away.
@@ -280,7 +287,7 @@ impl Here {
     /// Counts a call, or the name of a file, that is not recorded.
     pub(crate) fn lose(&self) {
         self.writer.lose();
-        kernel::miss_limited();
+        miss_limited();
     }
 
     /// Gets memory for the whole ring of this thread.

@@ -67,6 +67,11 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Fails with all flags that are silently ignored.
     fn go(&self) {
+        self.go_in_part(0, 1);
+    }
+
+    /// As `go`, for one of `parts` parts of all pairs.
+    fn go_in_part(&self, part: usize, parts: usize) {
         let (known, next) = (Mutex::new(HashMap::<Line, Outcome>::new()), AtomicUsize::new(0));
         let run = |line: &Line| {
             if let Some(outcome) = known.lock().unwrap().get(line) {
@@ -76,8 +81,8 @@ impl Walk<'_> {
             known.lock().unwrap().insert(line.clone(), outcome.clone());
             outcome
         };
-        let pairs: Vec<(usize, usize)> =
-            (0..self.flags.len()).flat_map(|one| (0..=one).map(move |other| (one, other))).collect();
+        let pairs = (0..self.flags.len()).flat_map(|one| (0..=one).map(move |other| (one, other)));
+        let pairs: Vec<(usize, usize)> = pairs.skip(part).step_by(parts).collect();
         let (at, silent) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -261,8 +266,30 @@ const DEVICE: (&str, &str) = ("--device", "hdd-7200");
 /// Simulations of devices take longer than replays.
 const FEW: (&str, &str) = ("--policy", "lru,lirs");
 
-#[test]
-fn flags_8_of_sim_are_refused_or_change_something() {
+/// The pairs of `sim` are many: in parts, other tests run beside them.
+mod flags_8_of_sim_are_refused_or_change_something {
+    #[test]
+    fn part_1() {
+        super::walk_sim(0);
+    }
+
+    #[test]
+    fn part_2() {
+        super::walk_sim(1);
+    }
+
+    #[test]
+    fn part_3() {
+        super::walk_sim(2);
+    }
+
+    #[test]
+    fn part_4() {
+        super::walk_sim(3);
+    }
+}
+
+fn walk_sim(part: usize) {
     let folder = Folder::new();
     traces(&folder);
     let contents = folder.image("contents.toml", b"seed = 1\n[generated]\nmachines = 2\nblocks = 1000\n");
@@ -354,7 +381,7 @@ fn flags_8_of_sim_are_refused_or_change_something() {
             ("--force", &[], "there is no earlier page; `destroys` has tests of it"),
         ],
     }
-    .go();
+    .go_in_part(part, 4);
 }
 
 #[test]
