@@ -6,7 +6,7 @@
 //! 2. If its block is in the sample, it also goes to each candidate's *shadow*: the candidate with a cache of the sample's share of the blocks, without
 //!    contents. A cache of up to 2,047 blocks has whole shadows, and larger ones a half, a quarter and so on of their blocks, so that a shadow has 1,024 to 2,047.
 //! 3. The rule (`auto/choice.rs`) says from the shadows' hits who should take charge. Nothing changes before the cache is full.
-//! 4. The successor grows from an empty cache to its room a few slots at each sampled reference, because allocating all at once would take too long.
+//! 4. The successor grows from an empty cache to its room a part at each sampled reference, because allocating all at once would take too long.
 //! 5. Then it takes over: blocks that come, and those that are referenced again, are its own. The others follow a few at each miss, in the order in which the
 //!    predecessor would evict them.
 //!
@@ -34,8 +34,8 @@ const EXTENT_BITS: u32 = 5;
 /// With extents, shadows have 2^2 times as many blocks.
 const EXTENT_MORE_BITS: u32 = 2;
 
-/// A successor's room grows by this many slots at a time.
-const GROWTH: u32 = 4096;
+/// A successor's room grows by this many blocks, and their part of the slots, at a time. Slots alone would not do: a replay has more of them than a server.
+const GROWTH: u32 = 1024;
 
 /// A predecessor hands over this many blocks or ghosts at a time.
 const STEP: u32 = 16;
@@ -81,7 +81,8 @@ impl Sample {
 struct Growing {
     candidate: usize,
     policy: Box<dyn Policy + Send>,
-    /// Its slots so far.
+    /// Its blocks and slots so far.
+    blocks: u32,
     slots: u32,
 }
 
@@ -150,20 +151,21 @@ impl Auto {
             let Room { capacity, slots, ghosts } = self.room;
             let setup = Setup { capacity, slots, ghosts, ..self.setup.clone() };
             let policy = build_to_grow(&self.candidates[candidate], 1, &setup).expect("its shadow was built");
-            self.growing = Some(Growing { candidate, policy, slots: 1 });
+            self.growing = Some(Growing { candidate, policy, blocks: 0, slots: 1 });
             self.grow();
         }
     }
 
     /// Grows the successor by a step; after the last one, it takes over.
     fn grow(&mut self) {
-        let Growing { mut policy, slots, candidate } = self.growing.take().expect("something grows");
-        let all = self.room.slots;
-        let slots = slots.saturating_add(GROWTH).min(all);
-        let part = |count: u32| (u64::from(count) * u64::from(slots) / u64::from(all)) as u32;
-        policy.resize(Room { capacity: part(self.room.capacity).max(1), slots, ghosts: part(self.room.ghosts) });
-        if slots < all {
-            self.growing = Some(Growing { policy, slots, candidate });
+        let Growing { candidate, mut policy, blocks, slots: before } = self.growing.take().expect("something grows");
+        let Room { capacity, slots, ghosts } = self.room;
+        let blocks = blocks.saturating_add(GROWTH).min(capacity);
+        let part = |count: u32| (u64::from(count) * u64::from(blocks) / u64::from(capacity)) as u32;
+        let slots = part(slots).max(before);
+        policy.resize(Room { capacity: blocks, slots, ghosts: part(ghosts) });
+        if blocks < capacity {
+            self.growing = Some(Growing { candidate, policy, blocks, slots });
             return;
         }
         self.policy.succeed(policy, self.room);
@@ -175,7 +177,7 @@ impl Auto {
     fn fit(&mut self) {
         let sample = self.sample.resize(self.room.capacity);
         let before = std::mem::replace(&mut self.sample, sample);
-        let (capacity, ghosts) = shadow_room(sample, self.room);
+        let (capacity, ghosts) = shadow_room(sample, self.room.capacity);
         for shadow in &mut self.shadows {
             if sample.bits > before.bits {
                 shadow.retain(|block| sample.takes(block));
@@ -194,9 +196,9 @@ fn ghosts_most(capacity: u32) -> u32 {
     capacity.saturating_add(capacity.div_ceil(2))
 }
 
-/// Blocks and ghosts of a shadow.
-fn shadow_room(sample: Sample, room: Room) -> (u32, u32) {
-    (sample.of(room.capacity).max(1), sample.of(room.ghosts))
+/// Blocks and ghosts of a shadow in a cache of `capacity` blocks. The host's room for ghosts is not asked: a replay has less if the trace has few blocks.
+fn shadow_room(sample: Sample, capacity: u32) -> (u32, u32) {
+    (sample.of(capacity).max(1), sample.of(ghosts_most(capacity)))
 }
 
 impl Configured for Auto {
@@ -242,7 +244,7 @@ impl Configured for Auto {
         let setup = &Setup { ghosts: room.ghosts, ..setup.clone() };
         let extents = candidates.iter().any(|spec| spec.info().spatial);
         let sample = Sample::new(capacity, params.number("shadow")?, extents);
-        let (size, ghosts) = shadow_room(sample, room);
+        let (size, ghosts) = shadow_room(sample, capacity);
         let shadows =
             candidates.iter().map(|spec| Shadow::new(spec, size, ghosts, setup)).collect::<Result<Vec<_>, _>>()?;
         Ok(Auto {

@@ -37,7 +37,7 @@ fn tenants_have_a_say() {
 /// The simulation gets to hits of which nothing else results.
 #[test]
 fn hits_are_tried() {
-    let done = (0..80).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() }));
+    let done = (0..120).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() }));
     let tried: u64 = done.map(|done| done.tried).sum();
     assert!(tried > 100, "{tried}");
 }
