@@ -381,7 +381,8 @@ fn walk_sim(part: usize) {
             ("--force", &[], "there is no earlier page; `destroys` has tests of it"),
         ],
     }
-    .go_in_part(part, 4);
+    // A sixth of the pairs, and all before a release: they take minutes of processor time.
+    .go_in_part(part, 4 * nigh_testkit::runs(6, 1) as usize);
 }
 
 #[test]
