@@ -1,4 +1,4 @@
-//! What the policy `auto` loses against the policies that it chooses among, and against all others: recorded traces, the same ones running on,
+//! Hits that the policy `auto` loses against the policies that it chooses among, and against all others: on recorded traces, the same ones repeated,
 //! phases, and loads that flip.
 
 use nigh_policy::{Spec, registry};
@@ -8,7 +8,7 @@ use nigh_trace::{ReadOptions, Request};
 
 use crate::history::recorded_traces;
 
-/// What `auto` chooses among by default.
+/// The default candidates of `auto`.
 const CANDIDATES: [&str; 4] = ["lirs", "s3-fifo", "w-tinylfu", "mq"];
 /// Besides the defaults of all policies.
 const VARIANTS: [&str; 3] = ["lirs:hir=10%", "clock-pro:cold=1%", "w-tinylfu:window=20%"];

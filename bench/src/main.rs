@@ -205,7 +205,7 @@ enum Bench {
         #[arg(long)]
         policy: Option<String>,
     },
-    /// What `auto` loses against the policies it chooses among, and against all, over the traces in ../shared/traces and generated loads
+    /// Hits that `auto` loses against the policies it chooses among, and against all, over the traces in ../shared/traces and generated loads
     Auto {
         /// Print each trace and size
         #[arg(long)]
