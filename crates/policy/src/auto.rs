@@ -204,7 +204,7 @@ fn shadow_room(sample: Sample, capacity: u32) -> (u32, u32) {
 impl Configured for Auto {
     const INFO: Info = Info {
         name: "auto",
-        summary: "The policy of several that hits most, by miniature simulations of each.",
+        summary: "puts the policy in charge that hits most in miniature simulations of several, if its lead pays for the change",
         paper: "Waldspurger et al., Cache Modeling and Optimization using Miniature Simulations, USENIX ATC 2017 (simulations only)",
         params: &[
             Param {
