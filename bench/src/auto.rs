@@ -4,6 +4,7 @@
 use nigh_policy::{Spec, registry};
 use nigh_sim::replay::Watch;
 use nigh_sim::{Job, Loader, Ops, Options, References, sweep};
+use nigh_testkit::workload::Phases;
 use nigh_trace::{ReadOptions, Request};
 
 use crate::history::recorded_traces;
@@ -114,59 +115,18 @@ fn load(requests: &mut dyn nigh_trace::Requests, block_bytes: u32) -> anyhow::Re
     Ok(loader.finish())
 }
 
-fn of_blocks(blocks: &[u64]) -> anyhow::Result<References> {
+fn of_blocks(blocks: &[u32]) -> anyhow::Result<References> {
     let options = Options { block_bytes: 4096, ops: Ops::Reads, collapse: true, sample: None, requests_most: u64::MAX };
     let mut loader = Loader::new(options);
-    let request = |&block: &u64| Request { offset: 4096 * block, length: 4096, ..Request::default() };
+    let request = |&block: &u32| Request { offset: 4096 * u64::from(block), length: 4096, ..Request::default() };
     for part in blocks.chunks(1 << 16) {
         loader.push(&part.iter().map(request).collect::<Vec<Request>>())?;
     }
     Ok(loader.finish())
 }
 
-/// A load that one policy suits, each with blocks of its own.
-#[derive(Clone, Copy)]
-enum Load {
-    Zigzag,
-    Loop,
-    Zipf,
-    Scan,
-}
-
 /// Blocks of the cache of generated loads.
-const CAPACITY: u64 = 2_000;
-
-/// Generates references to one load after another.
-struct Generated {
-    random: fastrand::Rng,
-    at: [u64; 4],
-    blocks: Vec<u64>,
-}
-
-impl Generated {
-    fn new() -> Generated {
-        Generated { random: fastrand::Rng::with_seed(1), at: [0; 4], blocks: Vec::new() }
-    }
-
-    /// `count` references to `load`, which continues where it stopped.
-    fn run(&mut self, load: Load, count: u64) {
-        const { assert!(CAPACITY.is_multiple_of(4)) };
-        let range = CAPACITY * 5 / 2;
-        for _ in 0..count {
-            let at = self.at[load as usize];
-            self.at[load as usize] += 1;
-            let block = match load {
-                Load::Zigzag if (at / range).is_multiple_of(2) => at % range,
-                Load::Zigzag => range - 1 - at % range,
-                Load::Loop => at % (CAPACITY * 5 / 4),
-                // Rank r with a probability of 1/r, nearly.
-                Load::Zipf => ((20.0 * CAPACITY as f64).powf(self.random.f64()) - 1.0) as u64,
-                Load::Scan => at,
-            };
-            self.blocks.push(((load as u64) << 40) + block);
-        }
-    }
-}
+const CAPACITY: u32 = 2_000;
 
 /// Prints the tables. With `each`, each cell.
 pub(crate) fn run(auto: &Spec, each: bool) -> anyhow::Result<()> {
@@ -190,31 +150,21 @@ pub(crate) fn run(auto: &Spec, each: bool) -> anyhow::Result<()> {
     println!("\nphases of zigzag, loop, Zipf and scan in turn, C = {CAPACITY}: hit ratios in %");
     println!("{:>8} {:>8} {:>8} {:>10} {:>8}", "length", "auto", "best", "", "changes");
     for length in [5, 10, 20, 50, 100, 200] {
-        let mut generated = Generated::new();
-        for _ in 0..(800 / (4 * length)).max(1) {
-            for load in [Load::Zigzag, Load::Loop, Load::Zipf, Load::Scan] {
-                generated.run(load, length * CAPACITY);
-            }
-        }
-        print_generated(length, &generated.blocks, auto)?;
+        print_generated(length, &Phases::rounds(CAPACITY, length, 200 / length), auto)?;
     }
     for whole in [400, 4_000] {
         println!("\nflips between zigzag and loop, {whole} C in all: hit ratios in %");
         println!("{:>8} {:>8} {:>8} {:>10} {:>8}", "period", "auto", "best", "", "changes");
         for period in [1, 2, 4, 5, 8, 10, 15, 20] {
-            let mut generated = Generated::new();
-            for at in 0..whole / period {
-                generated.run([Load::Zigzag, Load::Loop][at as usize % 2], period * CAPACITY);
-            }
-            print_generated(period, &generated.blocks, auto)?;
+            print_generated(period, &Phases::flips(CAPACITY, period, whole), auto)?;
         }
     }
     Ok(())
 }
 
-fn print_generated(length: u64, blocks: &[u64], auto: &Spec) -> anyhow::Result<()> {
-    let references = of_blocks(blocks)?;
-    let cell = cells("", &references, &[CAPACITY as u32], auto, true)?.remove(0);
+fn print_generated(length: u32, phases: &Phases, auto: &Spec) -> anyhow::Result<()> {
+    let references = of_blocks(&phases.blocks)?;
+    let cell = cells("", &references, &[CAPACITY], auto, true)?.remove(0);
     let (of_auto, best) = (cell.points(cell.auto), cell.points(cell.fixed.1));
     println!(
         "{length:>6} C {of_auto:>8.1} {best:>8.1} {:>10} {:>8}  {:+.1}",

@@ -216,7 +216,7 @@ fn again(
     if !profile.gets_advice() {
         output::tell(format_args!("nigh: {} ran without advice", program.name()));
     } else if !tallies.iter().any(|(&code, did)| acted(code, did)) {
-        // What the page cache had before the run is no gain, and no loss either.
+        // The page cache may have had the blocks before: that is no gain, and no loss either.
         let read = ended.device_bytes.map_or("an unknown amount".to_owned(), human_bytes);
         output::tell(format_args!(
             "nigh: devices read {read} for {}; advice dropped and fetched nothing, so this run does not show whether it gains",

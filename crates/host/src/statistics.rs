@@ -43,7 +43,7 @@ pub struct HostStatistics {
     pub waiting: u64,
     /// Operations waiting for a device.
     pub device_queue: u64,
-    /// What a policy has chosen that chooses among others.
+    /// The choice of a policy that chooses among others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<ChoiceStatistics>,
     /// Encoded blocks.
@@ -54,7 +54,7 @@ pub struct HostStatistics {
     pub levels: Vec<LevelStatistics>,
 }
 
-/// What a policy has chosen among others.
+/// The choice of a policy among others, in all shards.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ChoiceStatistics {
     /// Times that another policy took charge, in all shards.

@@ -5,13 +5,13 @@
 //! 1. A reference goes to the policy in charge, which decides what leaves.
 //! 2. If its block is in the sample, it also goes to each candidate's *shadow*: the candidate with a cache of the sample's share of the blocks, without
 //!    contents. A cache of up to 2,047 blocks has whole shadows, and larger ones a half, a quarter and so on of their blocks, so that a shadow has 1,024 to 2,047.
-//! 3. The rule (`auto/choice.rs`) says from the shadows' hits who should take charge. Nothing changes before the cache is full.
+//! 3. The rule (`auto/choice.rs`) decides by the shadows' hits which candidate takes charge. Nothing changes before the cache is full.
 //! 4. The successor grows from an empty cache to its room a part at each sampled reference, because allocating all at once would take too long.
 //! 5. Then it takes over: blocks that come, and those that are referenced again, are its own. The others follow a few at each miss, in the order in which the
 //!    predecessor would evict them.
 //!
 //! Candidates share the slots of the host, so each has ghosts for at most one and a half times the cache, as LIRS has by default. MQ alone has four times:
-//! that would take 2 % of the memory for a cache of 4 KiB blocks.
+//! that would take 3 % of the memory for a cache of 4 KiB blocks.
 //!
 //! Blocks are sampled one by one; with a candidate that looks at neighbours, in extents of 32 blocks, and shadows have four times as many.
 

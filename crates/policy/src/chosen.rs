@@ -2,7 +2,7 @@
 
 use crate::Spec;
 
-/// What a policy has chosen among candidates.
+/// The choice of a policy among candidates.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// Times that another candidate took charge.

@@ -19,7 +19,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Where the call begins in the file, before it is made; `None` if that cannot be asked.
+    /// The offset in the file at which the call begins, before it is made; `None` if that cannot be asked.
     pub(crate) fn offset(&self) -> Option<u64> {
         let arguments = [self.fd.into(), 0, libc::SEEK_CUR.into()];
         // SAFETY: a plain call.

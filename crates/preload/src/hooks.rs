@@ -443,7 +443,7 @@ unsafe extern "C-unwind" fn nigh_hook_mmap(
     if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
         return run();
     }
-    // Where the kernel maps the requests of io_uring.
+    // The offset at which the kernel maps the requests of io_uring.
     const RING_REQUESTS: i64 = 0x1000_0000;
     if offset == RING_REQUESTS && roomy(|| files::is_ring(fd)) {
         thread::writer().inspect(|writer| writer.miss(Unseen::Ring));

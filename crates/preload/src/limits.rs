@@ -7,7 +7,7 @@ use crate::kernel::{self, OWN, call, may};
 use crate::thread::{self, Passed};
 use crate::{clock, files};
 
-/// What the program sets.
+/// A limit that the program sets.
 pub(crate) enum Limit {
     /// Only `read`, `write`, `exit` and `sigreturn`.
     Strict,
@@ -83,7 +83,7 @@ impl Program {
         Some(Program { count, first })
     }
 
-    /// What it returns for a system call whose arguments are all `arguments`; `None` if it is not valid.
+    /// Its result for a system call whose arguments are all `arguments`; `None` if it is not valid.
     fn run(&self, number: u32, arguments: u64) -> Option<u32> {
         let mut passed = Passed::default();
         let (mut a, mut x, mut memory) = (0_u32, 0_u32, [0_u32; 16]);

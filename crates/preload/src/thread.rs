@@ -17,7 +17,7 @@ thread_local! {
     static READABLE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     /// Bytes that devices had read for this thread when it was asked last; `NOT_ASKED` before.
     static DEVICE_BYTES: Cell<u64> = const { Cell::new(NOT_ASKED) };
-    /// Where the stack is while this thread is in a hook, which a signal handler may interrupt; 0 outside of hooks.
+    /// The stack pointer while this thread is in a hook, which a signal handler may interrupt; 0 outside of hooks.
     static BUSY: Cell<u64> = const { Cell::new(0) };
     /// Whether this thread is in `io_submit`.
     static SUBMITTING: Cell<bool> = const { Cell::new(false) };
@@ -179,7 +179,7 @@ fn is_readable(address: u64) -> bool {
     unsafe { kernel::call(libc::SYS_rt_sigprocmask, arguments) == -i64::from(libc::EINVAL) }
 }
 
-/// Where the kernel cannot be asked, whether `address` is between here and the end of the thread's stack.
+/// If the kernel cannot be asked: whether `address` is between here and the end of the thread's stack.
 fn is_on_stack(address: u64) -> bool {
     let here = stack_pointer();
     let below = depth(here);

@@ -109,7 +109,7 @@ impl Columns {
         Ok(columns)
     }
 
-    /// What is to be known of how the columns are read.
+    /// A note on how the columns are read.
     pub(crate) fn note(&self) -> Option<Note> {
         self.note.clone()
     }

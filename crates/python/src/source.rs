@@ -90,7 +90,7 @@ impl Source {
         Ok(Source { name, format: "arrow".to_owned(), block_bytes, kind: Kind::Columns(columns) })
     }
 
-    /// What is to be known of how columns are read.
+    /// A note on how columns are read.
     fn note(&self) -> Option<String> {
         match &self.kind {
             Kind::Columns(columns) => columns.note().map(|note| note.to_string()),

@@ -507,7 +507,7 @@ impl Collector {
         }
     }
 
-    /// What the recording lacks up to here.
+    /// Gaps of the recording up to here.
     pub fn gaps(&self) -> Gaps {
         let unseen = self.missed().map(|(path, why)| format!("{path} ({why})")).collect();
         Gaps { lost: Some(self.summary().lost), unseen }

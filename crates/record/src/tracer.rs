@@ -59,7 +59,7 @@ pub struct Tracer {
     summary: Summary,
     /// Calls that could not be looked at.
     lost: u64,
-    /// What was not recorded, and why.
+    /// Programs and calls that were not recorded, and why.
     unseen: BTreeSet<String>,
     sleep: Duration,
 }
@@ -275,7 +275,7 @@ impl Tracer {
         Summary { files: self.files.count(), lost: self.lost, missed: self.unseen.len() as u64, ..self.summary }
     }
 
-    /// What the recording lacks up to here.
+    /// Gaps of the recording up to here.
     pub fn gaps(&self) -> Gaps {
         Gaps { lost: Some(self.lost), unseen: self.unseen.iter().cloned().collect() }
     }

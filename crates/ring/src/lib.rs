@@ -73,7 +73,7 @@ pub enum Kind {
     Unlink = 9,
 }
 
-/// What a process does that is not recorded.
+/// Activity of a process that is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Unseen {
@@ -190,7 +190,7 @@ struct Shared {
     stalled: AtomicU32,
     /// Calls that were not recorded.
     lost: AtomicU64,
-    /// What is not recorded, as bits of [`Unseen`].
+    /// Activity that is not recorded, as bits of [`Unseen`].
     unseen: AtomicU64,
     program: Module,
     modules: [Module; MODULES],

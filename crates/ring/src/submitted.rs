@@ -14,7 +14,7 @@ pub struct Submitted {
     pub descriptor: u32,
     /// First byte of the file.
     pub offset: u64,
-    /// What is asked for.
+    /// The length that is asked for.
     pub bytes: Bytes,
 }
 

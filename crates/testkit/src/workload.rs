@@ -30,6 +30,86 @@ pub fn mixed(seed: u64, blocks: u64, length: usize) -> Vec<u64> {
     references
 }
 
+/// A kind of load. Each suits another policy, and has blocks of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// To and fro over two and a half times the cache.
+    Zigzag,
+    /// Again and again over one and a quarter times the cache.
+    Loop,
+    /// Twenty times the cache, block r with a probability of 1/r, nearly.
+    Zipf,
+    /// Blocks that are referenced once, or after 400 times the cache.
+    Scan,
+}
+
+impl Load {
+    /// All of them.
+    pub const ALL: [Load; 4] = [Load::Zigzag, Load::Loop, Load::Zipf, Load::Scan];
+}
+
+/// References to one load after another.
+pub struct Phases {
+    capacity: u32,
+    random: Xoshiro256PlusPlus,
+    /// By load, how many references there were.
+    at: [u32; 4],
+    /// The blocks that are referenced.
+    pub blocks: Vec<u32>,
+}
+
+impl Phases {
+    /// For a cache of `capacity` blocks.
+    pub fn new(capacity: u32) -> Phases {
+        Phases { capacity, random: Xoshiro256PlusPlus::seed_from_u64(1), at: [0; 4], blocks: Vec::new() }
+    }
+
+    /// All loads in turn, so many `rounds`, each for `length` times the cache.
+    pub fn rounds(capacity: u32, length: u32, rounds: u32) -> Phases {
+        let mut phases = Phases::new(capacity);
+        for _ in 0..rounds {
+            Load::ALL.into_iter().for_each(|load| phases.run(load, length));
+        }
+        phases
+    }
+
+    /// A zigzag and a loop in turn, each for `period` times the cache, and together for about `whole` times.
+    pub fn flips(capacity: u32, period: u32, whole: u32) -> Phases {
+        let mut phases = Phases::new(capacity);
+        (0..whole / period)
+            .for_each(|at| phases.run(if at.is_multiple_of(2) { Load::Zigzag } else { Load::Loop }, period));
+        phases
+    }
+
+    /// The number of blocks of each load, in the order of [`Load::ALL`].
+    fn sizes(&self) -> [u32; 4] {
+        [self.capacity * 5 / 2, self.capacity * 5 / 4, 20 * self.capacity, 400 * self.capacity]
+    }
+
+    /// All blocks have numbers below this.
+    pub fn distinct(&self) -> u32 {
+        self.sizes().iter().sum()
+    }
+
+    /// Adds references to `load` for `length` times the cache; they continue where this load stopped.
+    pub fn run(&mut self, load: Load, length: u32) {
+        let sizes = self.sizes();
+        let (size, first) = (sizes[load as usize], sizes[..load as usize].iter().sum::<u32>());
+        for _ in 0..length * self.capacity {
+            let at = self.at[load as usize];
+            self.at[load as usize] += 1;
+            self.blocks.push(
+                first
+                    + match load {
+                        Load::Zigzag if !(at / size).is_multiple_of(2) => size - 1 - at % size,
+                        Load::Zipf => (f64::from(size).powf(self.random.random()) - 1.0) as u32,
+                        Load::Zigzag | Load::Loop | Load::Scan => at % size,
+                    },
+            );
+        }
+    }
+}
+
 /// `length` references or a few more, by six pieces of code to five files, as [`Reference::by`] takes them: sequences, loops, random
 /// choices, and short steps back and forth.
 pub fn coded(seed: u64, length: usize) -> Vec<Reference> {

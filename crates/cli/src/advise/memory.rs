@@ -49,7 +49,7 @@ pub(super) fn set_budget(board: &Board, process: u32, keep: Option<u64>) {
     board.set_budget(budget, is_short);
 }
 
-/// What the page cache can take now, for programs of this process's cgroup.
+/// Bytes that the page cache can take now, for programs of this process's cgroup.
 pub(crate) fn room() -> Option<u64> {
     memory(std::process::id()).map(|(memory, _)| memory.room())
 }

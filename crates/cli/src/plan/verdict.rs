@@ -56,7 +56,7 @@ pub(super) struct Verdict<'a> {
     /// What the advised change gains; what the addition gains where none is advised.
     pub(super) gain: Gain,
     pub(super) certainty: Certainty,
-    /// What the trace is known to lack.
+    /// Gaps of the trace, as far as they are known.
     pub(super) gaps: Gaps,
     /// After which share of the references a cache as advised is full, if ever.
     pub(super) filled: Option<f64>,

@@ -22,13 +22,13 @@ struct Flag {
     name: &'static str,
     value: Option<String>,
     with: Vec<(&'static str, Option<String>)>,
-    /// What is replayed or served, if not the usual.
+    /// The trace or disk, if not the usual one.
     of: Of,
     /// Instead of nothing, where the flag is left out.
     otherwise: Option<&'static str>,
 }
 
-/// What a command reads.
+/// The input of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     Usual,
@@ -53,7 +53,7 @@ impl Flag {
     }
 }
 
-/// What a command did: `None` if it refused.
+/// Everything that a command printed; `None` if it refused.
 type Outcome = Option<String>;
 
 struct Walk<'a> {

@@ -212,7 +212,7 @@ fn a_plan_that_cannot_be_made_is_one_line() {
     assert!(said.contains("the trace is read twice, so it must be a file"), "{said}");
 }
 
-/// What a program read and wrote, as strace prints it.
+/// A program's reads, as strace prints them.
 fn recording(folder: &Path, blocks: u64) -> String {
     let trace = folder.join("program.strace");
     let line = |at: u64| {
@@ -234,7 +234,7 @@ fn plan_15_the_cache_of_a_recorded_program_is_the_page_cache() {
     assert!(plan["have"]["bytes"].as_u64().unwrap() > 64 << 20, "the machine has more than a tenth of 4 MB: {text}");
     assert!(text.contains("what the page cache of this machine") && text.contains("fits in a page cache of"), "{text}");
     assert!(!text.contains("nigh serve"), "{text}");
-    // What was asked for is what is compared.
+    // A size or policies that are given take the place of these.
     let given = json(&["plan", &trace, "--have", "2M"]);
     assert_eq!((&given["present"], &given["have"]["blocks"]), (&"linux".into(), &512.into()));
     let text = given["verdict"].to_string();

@@ -23,7 +23,7 @@ const PATIENCE: i64 = 3;
 /// A check ends after this many floors of references.
 const CHECK: i64 = 256;
 
-/// What was hit since the guard's last check.
+/// Hits since the guard's last check.
 #[derive(Clone, Default)]
 struct Check {
     references: i64,
@@ -73,7 +73,7 @@ impl Choice {
         self.size.max(FLOOR_LEAST)
     }
 
-    /// What a candidate remembers at most.
+    /// Hits by which a candidate can be behind at most.
     pub(super) fn floor(&self) -> i64 {
         self.floor
     }
@@ -227,7 +227,7 @@ mod tests {
         all
     }
 
-    /// Who is in charge after each reference; a change takes place at once.
+    /// The candidate in charge after each reference; a change takes place at once.
     fn run(hits: &[(u32, bool)], mut note: impl FnMut(u32, bool) -> usize) -> Vec<usize> {
         hits.iter().map(|&(hits, hit)| note(hits, hit)).collect()
     }

@@ -3,66 +3,28 @@
 use nigh_policy::{Policy, Setup, ghosts, registry};
 use nigh_testkit::host::{Host, Slots};
 use nigh_testkit::replay::{Replayed, replay};
-use nigh_testkit::workload;
+use nigh_testkit::workload::{self, Load, Phases};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Blocks of the cache for generated loads.
 const CAPACITY: u32 = 2_000;
 
-/// Loads, each with blocks of its own.
-#[derive(Clone, Copy)]
-enum Load {
-    Zigzag,
-    Loop,
-    Zipf,
-    Scan,
+fn replayed(phases: &Phases, spec: &str) -> Replayed {
+    let slots = phases.distinct();
+    let setup = Setup { capacity: CAPACITY, slots, block_bytes: 4096, ghosts: slots, future: None, patterns: None };
+    replay(spec, &setup, phases.blocks.iter().copied())
 }
 
-const LOADS: [Load; 4] = [Load::Zigzag, Load::Loop, Load::Zipf, Load::Scan];
-const ZIGZAG: u32 = CAPACITY * 5 / 2;
-const LOOP: u32 = CAPACITY * 5 / 4;
-const ZIPF: u32 = 20 * CAPACITY;
-const SCAN: u32 = 400 * CAPACITY;
-
-/// Generates references to one load after another.
-struct Generated {
-    random: Xoshiro256PlusPlus,
-    at: [u32; 4],
-    blocks: Vec<u32>,
+/// In percent.
+fn hit_ratio(phases: &Phases, spec: &str) -> f64 {
+    100.0 * replayed(phases, spec).hits as f64 / phases.blocks.len() as f64
 }
 
-impl Generated {
-    fn new() -> Generated {
-        Generated { random: Xoshiro256PlusPlus::seed_from_u64(1), at: [0; 4], blocks: Vec::new() }
-    }
-
-    /// `count` references to `load`, which continues where it stopped.
-    fn run(&mut self, load: Load, count: u32) {
-        for _ in 0..count {
-            let at = self.at[load as usize];
-            self.at[load as usize] += 1;
-            self.blocks.push(match load {
-                Load::Zigzag if (at / ZIGZAG).is_multiple_of(2) => at % ZIGZAG,
-                Load::Zigzag => ZIGZAG - 1 - at % ZIGZAG,
-                Load::Loop => ZIGZAG + at % LOOP,
-                // Rank r with a probability of 1/r, nearly.
-                Load::Zipf => ZIGZAG + LOOP + (f64::from(ZIPF).powf(self.random.random::<f64>()) - 1.0) as u32,
-                Load::Scan => ZIGZAG + LOOP + ZIPF + at % SCAN,
-            });
-        }
-    }
-
-    fn replay(&self, spec: &str, capacity: u32) -> Replayed {
-        let slots = ZIGZAG + LOOP + ZIPF + SCAN;
-        let setup = Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None, patterns: None };
-        replay(spec, &setup, self.blocks.iter().copied())
-    }
-
-    /// In percent.
-    fn hit_ratio(&self, spec: &str) -> f64 {
-        100.0 * self.replay(spec, CAPACITY).hits as f64 / self.blocks.len() as f64
-    }
+/// Of `auto`, and of the best of `specs`.
+fn compared(phases: &Phases, specs: &[&str]) -> (f64, f64) {
+    let best = specs.iter().map(|spec| hit_ratio(phases, spec)).fold(0.0, f64::max);
+    (hit_ratio(phases, "auto"), best)
 }
 
 fn gauge(policy: &dyn Policy, wanted: &str) -> u64 {
@@ -135,26 +97,19 @@ fn the_contract_holds_through_changes() {
     }
 }
 
-/// Where phases are long enough to pay for a change, it is better than every policy that it chooses among.
+/// If phases are long enough to pay for a change, it is better than every policy that it chooses among.
 #[test]
 fn phases_pay() {
-    let mut generated = Generated::new();
-    for _ in 0..2 {
-        LOADS.iter().for_each(|&load| generated.run(load, 50 * CAPACITY));
-    }
-    let best =
-        ["lirs", "s3-fifo", "w-tinylfu", "mq"].map(|spec| generated.hit_ratio(spec)).into_iter().fold(0.0, f64::max);
-    let auto = generated.hit_ratio("auto");
+    let (auto, best) = compared(&Phases::rounds(CAPACITY, 50, 2), &["lirs", "s3-fifo", "w-tinylfu", "mq"]);
     assert!(auto >= best + 5.0, "{auto:.1} % instead of {best:.1} %");
 }
 
 /// A zigzag lets policies lead in turn within each period. Following each lead loses nearly everything.
 #[test]
 fn a_zigzag_is_not_followed() {
-    let mut generated = Generated::new();
-    generated.run(Load::Zigzag, 200 * CAPACITY);
-    let best = ["s3-fifo", "w-tinylfu", "mq"].map(|spec| generated.hit_ratio(spec)).into_iter().fold(0.0, f64::max);
-    let auto = generated.hit_ratio("auto");
+    let mut phases = Phases::new(CAPACITY);
+    phases.run(Load::Zigzag, 200);
+    let (auto, best) = compared(&phases, &["s3-fifo", "w-tinylfu", "mq"]);
     assert!(auto >= best - 3.0, "{auto:.1} % instead of {best:.1} %");
 }
 
@@ -162,23 +117,18 @@ fn a_zigzag_is_not_followed() {
 #[test]
 fn flips_cost_little() {
     for period in [5, 10] {
-        let mut generated = Generated::new();
-        for at in 0..400 / period {
-            generated.run([Load::Zigzag, Load::Loop][at as usize % 2], period * CAPACITY);
-        }
-        let best = ["lirs", "s3-fifo", "w-tinylfu", "mq"].map(|spec| generated.hit_ratio(spec));
-        let best = best.into_iter().fold(0.0, f64::max);
-        let auto = generated.hit_ratio("auto");
+        let phases = Phases::flips(CAPACITY, period, 400);
+        let (auto, best) = compared(&phases, &["lirs", "s3-fifo", "w-tinylfu", "mq"]);
         assert!(auto >= best - 6.0, "periods of {period} C: {auto:.1} % instead of {best:.1} %");
     }
 }
 
-/// Where the first candidate is best, nothing changes.
+/// If the first candidate is best, nothing changes.
 #[test]
 fn nothing_changes_without_a_reason() {
-    let mut generated = Generated::new();
-    generated.run(Load::Loop, 100 * CAPACITY);
-    let replayed = generated.replay("auto", CAPACITY);
-    assert_eq!(gauge(&*replayed.policy, "changes"), 0);
-    assert_eq!(replayed.hits, generated.replay("lirs", CAPACITY).hits);
+    let mut phases = Phases::new(CAPACITY);
+    phases.run(Load::Loop, 100);
+    let auto = replayed(&phases, "auto");
+    assert_eq!(gauge(&*auto.policy, "changes"), 0);
+    assert_eq!(auto.hits, replayed(&phases, "lirs").hits);
 }

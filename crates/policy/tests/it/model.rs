@@ -142,7 +142,7 @@ policies! {
 #[test]
 fn every_policy_and_every_variant_has_tests() {
     let known: Vec<&str> = registry().iter().map(|info| info.name).collect();
-    // What `auto` decides is what others decide; tests/it/auto.rs has its tests.
+    // `auto` decides as one of the others; tests/it/auto.rs has its tests.
     let known: Vec<&str> = known.into_iter().filter(|&name| name != "auto").collect();
     assert_eq!(POLICIES, known);
     let run: usize = POLICIES.iter().map(|policy| specs(policy).count() - 1).sum();
