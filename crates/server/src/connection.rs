@@ -173,11 +173,11 @@ impl Connection {
                     }
                     self.request(&request)?;
                 }
-                Event::Refused { tag, errno } => self.reply(Reply {
-                    head: Some(self.link.framing.error(tag, errno)),
-                    ends: true,
-                    ..Reply::default()
-                }),
+                Event::Refused { tag, errno } => {
+                    self.admit(1, 0);
+                    let head = Some(self.link.framing.error(tag, errno));
+                    self.reply(Reply { head, ends: true, ..Reply::default() });
+                }
                 Event::Disconnect => return Ok(()),
             }
             if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_REPLIES {
@@ -188,16 +188,17 @@ impl Connection {
 
     /// Does what calls brought about, and sends what is queued for this client.
     fn send(&mut self) {
-        self.cache.dispatch(&mut self.work, Some(&*self.link));
-        self.link.send_batch(&mut self.batch, &mut self.work);
-        self.batch_bytes = 0;
-        self.cache.dispatch(&mut self.work, Some(&*self.link));
+        self.send_for(true);
     }
 
     /// As `send`, without a wait for the client: it may have frames that others need.
     fn queue(&mut self) {
+        self.send_for(false);
+    }
+
+    fn send_for(&mut self, glance: bool) {
         self.cache.dispatch(&mut self.work, Some(&*self.link));
-        self.link.queue_batch(&mut self.batch, &mut self.work);
+        self.link.send_batch(&mut self.batch, glance, &mut self.work);
         self.batch_bytes = 0;
         self.cache.dispatch(&mut self.work, Some(&*self.link));
     }
@@ -207,6 +208,7 @@ impl Connection {
         self.cache.pause(Instant::now(), &mut self.work, Some(&*self.link));
     }
 
+    /// Queues the reply of a request that was admitted.
     fn reply(&mut self, reply: Reply) {
         self.batch_bytes += reply.bytes;
         self.batch.push_back(reply);
@@ -357,7 +359,6 @@ impl Connection {
 
     fn read_piece(&mut self, request: &Request, range: Range<u64>) {
         let bytes = request.length as usize;
-        // A hit needs no place among the requests in progress, but whether it is one shows only later.
         self.admit(1, bytes);
         let (tag, asked) = (request.tag(), self.asked(request));
         let waiter = |link: &_| Arc::new(Job::new(link, Kind::Whole, tag, Measure::Miss, asked, 1));
@@ -370,7 +371,6 @@ impl Connection {
             Ok(_) => (self.link.framing.error(tag, Errno::Io), Data::None),
             Err(errno) => (self.link.framing.error(tag, errno), Data::None),
         };
-        self.link.release(1, bytes);
         self.reply(Reply { head: Some(head), data, bytes, ends: true, measure: Some((Measure::Hit, asked)) });
     }
 
@@ -435,12 +435,14 @@ impl Connection {
             most = most.min(status::EXTENTS_FEW);
             if let Err(errno) = self.take_heap(status::memory(contexts, most)) {
                 let head = Some(framing.error(request.tag(), errno));
+                self.admit(1, 0);
                 return self.reply(Reply { head, ends: true, ..Reply::default() });
             }
         }
         let reply = status::reply(&self.cache, self.link.disk(), &|| self.has_left(), framing, contexts, request, most);
         let bytes = reply.len();
         self.link.give_heap(status::memory(contexts, most) - bytes);
+        self.admit(1, bytes);
         self.reply(Reply { data: Data::Heap(reply), bytes, ends: true, ..Reply::default() });
     }
 
@@ -449,7 +451,7 @@ impl Connection {
         self.admit(1, length);
         let taken = if self.has_left() { Err(Errno::Shutdown) } else { self.take_heap(length) };
         if let Err(errno) = taken {
-            self.link.release(1, length);
+            self.link.release(0, length);
             let head = Some(self.link.framing.error(request.tag(), errno));
             return self.reply(Reply { head, ends: true, ..Reply::default() });
         }
@@ -638,6 +640,7 @@ impl Connection {
             self.pause();
         }
         let head = Some(self.link.framing.success(request.tag()));
+        self.admit(1, 0);
         self.reply(Reply { head, ends: true, ..Reply::default() });
         self.cache.dispatch(&mut self.work, Some(&*self.link));
         Ok(())

@@ -213,21 +213,11 @@ impl Link {
         self.outbox.lock().queue.push_back(reply);
     }
 
-    /// Queues the connection's own `batch`, and writes what the socket takes at once.
-    pub(crate) fn queue_batch(self: &Arc<Self>, batch: &mut VecDeque<Reply>, work: &mut Work) {
+    /// Queues the connection's own `batch` and writes what is queued. With a `glance`, the client has that long to take it.
+    pub(crate) fn send_batch(self: &Arc<Self>, batch: &mut VecDeque<Reply>, glance: bool, work: &mut Work) {
         let mut state = self.outbox.lock();
         state.add(batch);
-        self.send(state, Wait::No, work);
-    }
-
-    /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
-    pub(crate) fn send_batch(self: &Arc<Self>, batch: &mut VecDeque<Reply>, work: &mut Work) {
-        let mut state = self.outbox.lock();
-        state.add(batch);
-        while state.is_full(self.export.requests_max()) {
-            state = self.wait(state);
-        }
-        self.send(state, Wait::Briefly, work);
+        self.send(state, if glance { Wait::Briefly } else { Wait::No }, work);
     }
 
     fn wait<'a>(&self, state: Held<'a>) -> Held<'a> {
@@ -362,13 +352,17 @@ impl Link {
         drop(slices);
         let now = Instant::now();
         let mut written = batch.sent + taken;
+        // Requests that were received together have the same latency.
+        let (mut since, mut latency) = (now, Duration::ZERO);
         while let Some(first) = batch.replies.front()
             && written >= first.len()
         {
             written -= first.len();
             let reply = batch.replies.pop_front().expect("not empty");
             if let Some((measure, asked)) = reply.measure {
-                let latency = now.saturating_duration_since(asked.since);
+                if asked.since != since {
+                    (since, latency) = (asked.since, now.saturating_duration_since(asked.since));
+                }
                 self.disk().measure(measure, latency);
                 self.recorder.record(self.disk(), self.client, &asked, latency);
             }
@@ -413,8 +407,7 @@ impl Link {
     /// Whether the connection's own thread waits until less is unsent.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
-        let state = self.outbox.lock();
-        state.waits && state.bytes > BYTES_MAX
+        self.outbox.lock().waits
     }
 
     /// How many are in progress.
@@ -555,7 +548,7 @@ mod tests {
                 // What it is to do after the socket was full and before it hands over.
                 let mut work = Work::default();
                 work.flush(&gate);
-                link.send_batch(&mut VecDeque::new(), &mut work);
+                link.send_batch(&mut VecDeque::new(), true, &mut work);
                 cache.dispatch(&mut work, None);
             });
             while cache.heap().left() == taken {

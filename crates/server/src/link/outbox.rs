@@ -39,10 +39,6 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn add(&mut self, batch: &mut VecDeque<Reply>) {
-        for reply in &*batch {
-            self.requests += usize::from(reply.ends);
-            self.bytes += reply.bytes;
-        }
         if self.queue.is_empty() {
             mem::swap(&mut self.queue, batch);
         } else {
@@ -65,11 +61,6 @@ impl State {
     pub(super) fn release(&mut self, requests: usize, bytes: usize) {
         self.requests -= requests;
         self.bytes -= bytes;
-    }
-
-    /// Whether another thread writes, and the client should be read from only when less is unsent.
-    pub(super) fn is_full(&self, requests_max: usize) -> bool {
-        self.writing && !self.broken && (self.bytes > BYTES_MAX || self.requests > requests_max)
     }
 }
 
