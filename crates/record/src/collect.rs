@@ -44,7 +44,7 @@ const EXPECTED_MOST: usize = 4096;
 const BUSY: usize = SLOTS / 16;
 
 /// Why requests of a program are missing.
-pub(crate) const UNSEEN_RING: &str = "in part: its requests by io_uring are not seen";
+const UNSEEN_RING: &str = "in part: its requests by io_uring are not seen; with --ptrace they are";
 
 /// How long after the start of a process its descriptors are looked at, and how that time grows.
 const LOOK_NS: u64 = 5_000_000;

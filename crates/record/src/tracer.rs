@@ -20,10 +20,11 @@ use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Gaps, Op, Request};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::collect::{DEPTHS, STREAM_DEPTH, UNSEEN_RING};
+use crate::collect::{DEPTHS, STREAM_DEPTH};
 use crate::files::{Files, Found, Inode};
 use crate::program::base_name;
 use crate::ptrace::{self, Stop};
+use crate::uring::{self, Missing, Of, Passed, Rings};
 use crate::{Program, SIGNALLED, Summary, Writer, now_ns};
 
 /// Return addresses of a call.
@@ -54,6 +55,7 @@ pub struct Tracer {
     threads: HashMap<i32, Thread>,
     processes: HashMap<i32, Process>,
     files: Files,
+    rings: Rings,
     contexts: HashMap<Vec<u64>, (u32, u64)>,
     calls: Vec<Call>,
     summary: Summary,
@@ -78,6 +80,16 @@ struct Pending {
     context: (u32, u64),
     /// The files whose names it may change.
     named: Vec<Named>,
+    /// Requests that it passes by io_uring.
+    passed: Vec<Passed>,
+}
+
+/// A thread with its call.
+#[derive(Clone, Copy)]
+struct Caller<'a> {
+    thread: i32,
+    process: i32,
+    call: &'a Pending,
 }
 
 /// A regular file whose name may change.
@@ -158,6 +170,7 @@ impl Tracer {
             threads: HashMap::new(),
             processes: HashMap::new(),
             files: Files::new(private),
+            rings: Rings::default(),
             contexts: HashMap::new(),
             calls: Vec::new(),
             summary: Summary::default(),
@@ -313,11 +326,13 @@ impl Tracer {
                 }
                 self.threads.remove(&thread);
                 self.processes.remove(&thread);
+                self.rings.end(thread);
             }
             Stop::Event { event: libc::PTRACE_EVENT_EXEC, .. } => {
                 // Its other threads have ended, and its first one's number is this one's from now on.
                 let process = self.thread(thread).process;
                 self.processes.remove(&process);
+                self.rings.end(process);
                 self.threads.retain(|other, known| *other == thread || known.process != process);
                 self.thread(thread).call = None;
             }
@@ -352,28 +367,26 @@ impl Tracer {
                 let arguments =
                     [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
                 let number = registers.orig_rax;
-                if number as i64 == libc::SYS_io_uring_setup {
-                    let program = self.process(process, writer).name.clone();
-                    self.unseen.insert(format!("{program} ({UNSEEN_RING})"));
-                }
-                let context = if kinds(number).is_empty() && number as i64 != libc::SYS_io_submit {
+                let submits = [libc::SYS_io_submit, libc::SYS_io_uring_enter].contains(&(number as i64));
+                let context = if kinds(number).is_empty() && !submits {
                     (0, 0)
                 } else {
                     self.context(process, registers.rip, registers.rsp, registers.rbp, writer)
                 };
                 let named = named(thread, number, &arguments);
-                self.thread(thread).call = Some(Pending { number, arguments, begin_ns: now_ns(), context, named });
+                let passed = self.passed(thread, process, number, &arguments, writer);
+                self.thread(thread).call =
+                    Some(Pending { number, arguments, begin_ns: now_ns(), context, named, passed });
             }
             return;
         };
         let result = registers.rax as i64;
+        let caller = Caller { thread, process, call: &pending };
         for kind in kinds(pending.number) {
-            self.record(thread, process, &pending, kind, result, writer);
+            self.record(caller, kind, result, writer);
         }
-        if pending.number as i64 == libc::SYS_io_submit {
-            for at in 0..u64::try_from(result).unwrap_or(0) {
-                self.submitted(thread, process, &pending, at, writer);
-            }
+        if let Ok(result) = u64::try_from(result) {
+            self.succeeded(caller, result, writer);
         }
         self.note(process, &pending, result);
         if result >= 0 {
@@ -399,7 +412,10 @@ impl Tracer {
     fn note(&mut self, process: i32, pending: &Pending, result: i64) {
         let Some(known) = self.processes.get_mut(&process) else { return };
         match pending.number as i64 {
-            libc::SYS_close => drop(known.descriptors.remove(&pending.arguments[0])),
+            libc::SYS_close => {
+                known.descriptors.remove(&pending.arguments[0]);
+                self.rings.close(process, pending.arguments[0]);
+            }
             libc::SYS_dup2 | libc::SYS_dup3 => drop(known.descriptors.remove(&pending.arguments[1])),
             libc::SYS_close_range => known.descriptors.clear(),
             libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat if result >= 0 => {
@@ -409,7 +425,8 @@ impl Tracer {
         }
     }
 
-    fn record(&mut self, thread: i32, process: i32, pending: &Pending, kind: &Kind, result: i64, writer: &mut Writer) {
+    fn record(&mut self, caller: Caller<'_>, kind: &Kind, result: i64, writer: &mut Writer) {
+        let Caller { thread, process, call: pending } = caller;
         let descriptor = pending.arguments[kind.descriptor];
         let Some(volume) = self.file(process, thread, descriptor, writer) else { return };
         let latency_ns = now_ns().saturating_sub(pending.begin_ns);
@@ -426,52 +443,124 @@ impl Tracer {
             None => position(thread, descriptor).saturating_sub(u64::from(returned)),
         };
         let request = Request { offset: offset.min(u64::MAX >> 1), length, volume, latency_ns, ..Request::default() };
-        self.push(thread, process, pending, kind.did, request, asked, result, writer);
+        self.push(caller, kind.did, request, asked, result, writer);
     }
 
-    /// Takes in request number `at` of those that a program submitted by `io_submit`. It ends later, and is taken to transfer all.
-    fn submitted(&mut self, thread: i32, process: i32, pending: &Pending, at: u64, writer: &mut Writer) {
-        let word = |address: u64| {
-            let mut bytes = [0; 8];
-            (ptrace::read(thread, address, &mut bytes) == bytes.len()).then(|| u64::from_ne_bytes(bytes))
-        };
-        let mut block = [0; BLOCK_BYTES];
-        let read = word(pending.arguments[2].wrapping_add(at * 8)).map(|at| ptrace::read(thread, at, &mut block));
-        if read != Some(BLOCK_BYTES) {
-            self.lost += 1;
-            return;
+    /// Takes in requests that a call submitted, and what it changed of rings.
+    fn succeeded(&mut self, caller: Caller<'_>, result: u64, writer: &mut Writer) {
+        let Caller { thread, process, call } = caller;
+        let arguments = &call.arguments;
+        match call.number as i64 {
+            libc::SYS_io_submit => {
+                for at in 0..result {
+                    match submitted(thread, arguments[2].wrapping_add(at * 8)) {
+                        Some(block) => {
+                            if let Some(request) = Submitted::parse(&block) {
+                                let file = self.file(process, thread, request.descriptor.into(), writer);
+                                self.submit(caller, request, file, writer);
+                            }
+                        }
+                        None => self.lost += 1,
+                    }
+                }
+            }
+            libc::SYS_io_uring_setup => {
+                let mut params = [0; uring::PARAMS_BYTES];
+                let begun = match memory(thread, arguments[1], &mut params) {
+                    true => self.rings.begin(thread, process, result, &params),
+                    false => Err(Missing::Unknown),
+                };
+                begun.unwrap_or_else(|missing| self.miss(process, missing, writer));
+            }
+            libc::SYS_io_uring_register => {
+                let memory = |at: u64, bytes: &mut [u8]| memory(thread, at, bytes);
+                let Some((ring, numbered)) = self.rings.register(thread, arguments, result, &memory) else {
+                    return;
+                };
+                let descriptors = numbered.descriptors.iter();
+                let files = descriptors
+                    .map(|&descriptor| self.file(process, thread, u64::try_from(descriptor).ok()?, writer))
+                    .collect();
+                self.rings.number(process, ring, &numbered, files);
+            }
+            libc::SYS_io_uring_enter => {
+                for &passed in call.passed.iter().take(result as usize) {
+                    self.pass(caller, passed, writer);
+                }
+            }
+            libc::SYS_mmap => self.rings.map(process, arguments[4], arguments[5], result),
+            _ => {}
         }
-        let Some(Submitted { kind, descriptor, offset, bytes }) = Submitted::parse(&block) else { return };
-        let asked = match bytes {
+    }
+
+    /// The requests that a call is about to pass by io_uring. The kernel may reuse their memory before the call returns.
+    fn passed(
+        &mut self,
+        thread: i32,
+        process: i32,
+        number: u64,
+        arguments: &[u64; 6],
+        writer: &mut Writer,
+    ) -> Vec<Passed> {
+        if number as i64 != libc::SYS_io_uring_enter {
+            return Vec::new();
+        }
+        let memory = |at: u64, bytes: &mut [u8]| memory(thread, at, bytes);
+        self.rings.entered(thread, process, arguments, &memory, &|of| position(thread, of)).unwrap_or_else(|missing| {
+            self.miss(process, missing, writer);
+            Vec::new()
+        })
+    }
+
+    fn pass(&mut self, caller: Caller<'_>, passed: Passed, writer: &mut Writer) {
+        let Caller { thread, process, .. } = caller;
+        let (of, request) = match passed {
+            Passed::Transfer { of, request } => (of, request),
+            Passed::Close(descriptor) => {
+                self.process(process, writer).descriptors.remove(&descriptor);
+                self.rings.close(process, descriptor);
+                return;
+            }
+            Passed::NotSeen(missing) => return self.miss(process, missing, writer),
+            Passed::Other => return,
+            Passed::Unreadable => return self.lost += 1,
+        };
+        let file = match of {
+            Of::Descriptor(descriptor) => self.file(process, thread, descriptor, writer),
+            Of::File(file) => file,
+            Of::Unknown => return self.lost += 1,
+        };
+        self.submit(caller, request, file, writer);
+    }
+
+    /// Requests of this process are missing.
+    fn miss(&mut self, process: i32, missing: Missing, writer: &mut Writer) {
+        let program = self.process(process, writer).name.clone();
+        self.unseen.insert(format!("{program} ({})", missing.why()));
+    }
+
+    /// Takes in a request that ends later: it is taken to transfer all.
+    fn submit(&mut self, caller: Caller<'_>, request: Submitted, file: Option<u32>, writer: &mut Writer) {
+        let Some(volume) = file else { return };
+        let asked = match request.bytes {
             Bytes::Of(bytes) => bytes,
             Bytes::OfVector { at, parts } => {
-                let lengths = (0..parts.min(PARTS_MOST)).filter_map(|part| word(at.wrapping_add(16 * part + 8)));
-                lengths.fold(0, u64::saturating_add)
+                let length = |part: u64| word(caller.thread, at.wrapping_add(16 * part + 8));
+                (0..parts.min(PARTS_MOST)).filter_map(length).fold(0, u64::saturating_add)
             }
         };
-        let did = match kind {
+        let did = match request.kind {
             nigh_ring::Kind::Write => Did::Request(Op::Write),
             nigh_ring::Kind::Sync => Did::Request(Op::Flush),
             _ => Did::Request(Op::Read),
         };
-        let Some(volume) = self.file(process, thread, descriptor.into(), writer) else { return };
         let length = u32::try_from(asked).unwrap_or(u32::MAX);
-        let request = Request { offset: offset.min(u64::MAX >> 1), length, volume, ..Request::default() };
-        self.push(thread, process, pending, did, request, length, length.into(), writer);
+        let request = Request { offset: request.offset.min(u64::MAX >> 1), length, volume, ..Request::default() };
+        self.push(caller, did, request, length, length.into(), writer);
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn push(
-        &mut self,
-        thread: i32,
-        process: i32,
-        pending: &Pending,
-        did: Did,
-        request: Request,
-        asked: u32,
-        result: i64,
-        writer: &mut Writer,
-    ) {
+    fn push(&mut self, caller: Caller<'_>, did: Did, request: Request, asked: u32, result: i64, writer: &mut Writer) {
+        let Caller { thread, process, call: pending } = caller;
         let op = if let Did::Request(op) = did { op } else { Op::Read };
         let time_ns = pending.begin_ns.saturating_sub(self.begin_ns);
         let request = Request { time_ns, tenant: process as u32, op, stream: pending.context.1, ..request };
@@ -565,6 +654,22 @@ fn open(thread: i32, folder: u64, path: u64) -> Option<Named> {
     let file = File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(from).ok()?;
     let found = file.metadata().ok().filter(Metadata::is_file)?;
     Some(Named { inode: (found.dev(), found.ino()), file })
+}
+
+/// Fills `bytes` from the memory of a thread; false if it cannot.
+fn memory(thread: i32, at: u64, bytes: &mut [u8]) -> bool {
+    ptrace::read(thread, at, bytes) == bytes.len()
+}
+
+fn word(thread: i32, at: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    memory(thread, at, &mut bytes).then(|| u64::from_ne_bytes(bytes))
+}
+
+/// The request of `io_submit` whose address is at `at`.
+fn submitted(thread: i32, at: u64) -> Option<[u8; BLOCK_BYTES]> {
+    let mut block = [0; BLOCK_BYTES];
+    memory(thread, word(thread, at)?, &mut block).then_some(block)
 }
 
 fn find(modules: &[Module], address: u64) -> Option<&Module> {
