@@ -304,9 +304,13 @@ impl Collector {
 
     /// Reads all rings of a process, and returns how many records were in the fullest one.
     fn read(&mut self, at: usize, writer: &mut Writer) -> usize {
+        let pid = self.processes[at].pid;
+        let is_due = !self.processes[at].has_ring && self.processes[at].look_ns < now_ns();
+        // It may be another program by now.
+        let has_ring = is_due && !self.processes[at + 1..].iter().any(|later| later.pid == pid) && has_ring(pid);
         let process = &mut self.processes[at];
-        if !process.has_ring && process.look_ns < now_ns() {
-            process.has_ring = has_ring(process.pid);
+        if is_due {
+            process.has_ring = has_ring;
             process.pause_ns = (process.pause_ns * LOOK_GROWS).min(LOOK_NS_MOST);
             process.look_ns = now_ns() + process.pause_ns;
         }

@@ -155,9 +155,6 @@ impl Rings {
         params: &[u8; PARAMS_BYTES],
     ) -> Result<(), Missing> {
         let flags = field(params, 8, 4);
-        if flags & setup::KERNEL_THREAD != 0 {
-            return Err(Missing::KernelThread);
-        }
         let mut descriptor = result;
         if flags & setup::NUMBER_ONLY != 0 {
             // No descriptor is so high.
@@ -176,7 +173,7 @@ impl Rings {
             files: Vec::new(),
         };
         self.known.insert((process, descriptor), ring);
-        Ok(())
+        if flags & setup::KERNEL_THREAD != 0 { Err(Missing::KernelThread) } else { Ok(()) }
     }
 
     /// `process` has mapped a descriptor at `address`.
@@ -288,6 +285,9 @@ impl Rings {
         }
         let descriptor = self.descriptor(thread, given, flags & BY_NUMBER != 0).ok_or(Missing::Unknown)?;
         let ring = self.known.get(&(process, descriptor)).ok_or(Missing::Unknown)?;
+        if ring.flags & setup::KERNEL_THREAD != 0 {
+            return Err(Missing::KernelThread);
+        }
         let (Some(at), Some(requests)) = (ring.ring, ring.requests) else { return Err(Missing::Unknown) };
         let of_ring = |offset: u64| word(memory, at.wrapping_add(offset)).ok_or(Missing::Unknown);
         let (head, tail, mask) = (of_ring(ring.head)?, of_ring(ring.tail)?, of_ring(ring.mask)?);
