@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use nigh_pattern::{Class, Classifier, Limits, Thresholds};
 use nigh_testkit::tools::{installed, run};
@@ -13,7 +13,7 @@ use nigh_trace::{Op, Request};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::command::refusal;
-use crate::recorded::{RENAMES, compiled, renames_are_followed, requests};
+use crate::recorded::{RENAMES, compiled, counted, renames_are_followed, requests, straced};
 
 fn record(folder: &Path, file: &str, program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
@@ -59,49 +59,6 @@ fn code_is_recognized_in_every_run() {
     assert_eq!(labels, expected);
 }
 
-/// What `strace` sees of calls that transfer data to and from files, except what the dynamic linker reads.
-fn straced(mut strace: Command, log: &Path, program: &[&str]) -> (Output, BTreeMap<&'static str, usize>) {
-    let calls = "trace=read,pread64,readv,preadv,preadv2,write,pwrite64,writev,pwritev,pwritev2,copy_file_range";
-    strace.args(["-f", "-y", "-e", calls, "-s", "8", "-o", log.to_str().unwrap()]).args(program);
-    let output = strace.stdin(Stdio::null()).output().unwrap();
-    let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
-    for line in String::from_utf8_lossy(&std::fs::read(log).unwrap()).lines() {
-        // `1234 read(3</etc/passwd>, "root:x:0"..., 4096) = 2996`, whole or unfinished.
-        let Some((name, rest)) = line.split_once(' ').map_or("", |(_, call)| call.trim_start()).split_once('(') else {
-            continue;
-        };
-        let is_file = |text: &str| {
-            text.split_once("</").is_some_and(|(_, path)| !path.starts_with("dev/") && !path.starts_with("proc/"))
-        };
-        // The beginning of a library, and its table of segments.
-        let is_linker = (rest.contains("\"\\177ELF") && rest.contains(", 832"))
-            || (name == "pread64" && rest.contains("\"\\6\\0\\0\\0\\4\\0\\0\\0"));
-        if name.starts_with('<') || is_linker {
-            continue;
-        }
-        match name {
-            "copy_file_range" => counts.values_mut().for_each(|count| *count += 1),
-            _ if !is_file(rest) => {}
-            _ if name.contains("write") => *counts.get_mut("write").unwrap() += 1,
-            _ => *counts.get_mut("read").unwrap() += 1,
-        }
-    }
-    (output, counts)
-}
-
-/// The calls that transfer data in a recording; none if there is none.
-fn counted(recording: &Path) -> BTreeMap<&'static str, usize> {
-    let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
-    for request in if recording.exists() { requests(recording, None) } else { Vec::new() } {
-        match request.op {
-            Op::Read => *counts.get_mut("read").unwrap() += 1,
-            Op::Write => *counts.get_mut("write").unwrap() += 1,
-            Op::Trim | Op::Flush => {}
-        }
-    }
-    counts
-}
-
 #[test]
 fn calls_are_counted_as_strace_counts_them() {
     let test = "calls_are_counted_as_strace_counts_them";
@@ -144,19 +101,154 @@ fn calls_are_counted_as_strace_counts_them() {
         reset();
         let mut strace = Command::new("strace");
         strace.current_dir(folder.path());
-        let (plain, expected) = straced(strace, &apart.path().join("strace.log"), program);
+        let (plain, expected) = straced(strace, &apart.path().join("strace.log"), program, Path::new("/"));
         reset();
         let path = apart.path().join("a.parquet");
         let output = record(folder.path(), path.to_str().unwrap(), program).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), plain.status.code(), "{program:?}: {errors}");
         assert_eq!(output.stdout, plain.stdout, "{program:?} prints something else");
-        let found = counted(&path);
+        let found = counted(&path, Path::new("/"));
         let _ = std::fs::remove_file(&path);
         println!("{program:?}: {found:?}");
         assert_eq!(found, expected, "{program:?}");
     }
     assert!(tried >= 8, "these programs are everywhere");
+}
+
+/// A program that a test of recordings runs, in a folder with a file `data`.
+struct Case {
+    needs: &'static [&'static str],
+    flags: &'static [&'static str],
+    /// Done before each run.
+    prepare: &'static str,
+    script: &'static str,
+}
+
+const JAVA: &str = "import java.io.*;import java.nio.*;import java.nio.channels.*;
+public class Reads { public static void main(String[] arguments) throws Exception {
+  RandomAccessFile file = new RandomAccessFile(\"data\", \"r\");
+  byte[] page = new byte[4096];
+  for (int at = 0; at < 256; at++) { file.seek(at * 37 % 256 * 4096L); file.readFully(page); }
+  ByteBuffer direct = ByteBuffer.allocateDirect(8192);
+  for (int at = 0; at < 100; at++) { direct.clear(); file.getChannel().read(direct, at * 8192L); }
+  Thread[] threads = new Thread[4];
+  for (int at = 0; at < 4; at++) {
+    threads[at] = new Thread(() -> {
+      try (InputStream in = new FileInputStream(\"data\")) { byte[] part = new byte[1000]; while (in.read(part) > 0); }
+      catch (IOException error) { }
+    });
+    threads[at].start();
+  }
+  for (Thread thread : threads) thread.join();
+} }";
+
+const GO: &str = "package main
+import (\"os\"; \"sync\")
+func main() {
+  file, _ := os.Open(\"data\"); page := make([]byte, 4096)
+  for at := 0; at < 256; at++ { file.ReadAt(page, int64(at*37%256)*4096) }
+  var all sync.WaitGroup
+  for at := 0; at < 8; at++ { all.Add(1); go func() {
+    defer all.Done()
+    own, _ := os.Open(\"data\"); part := make([]byte, 1000)
+    for { if count, _ := own.Read(part); count == 0 { break } }
+  }() }
+  all.Wait()
+}";
+
+/// Runtimes that read from threads of their own, from processes that they fork, and without libc. Only what they read and write in
+/// their folder is counted: caches of a runtime differ from run to run.
+#[test]
+fn calls_of_runtimes_are_counted_as_strace_counts_them() {
+    let test = "calls_of_runtimes_are_counted_as_strace_counts_them";
+    if !installed(test, "strace") {
+        return;
+    }
+    let kept = tempfile::tempdir().unwrap();
+    std::fs::write(kept.path().join("Reads.java"), JAVA).unwrap();
+    std::fs::write(kept.path().join("reads.go"), GO).unwrap();
+    let cases = [
+        Case {
+            needs: &["python3"],
+            flags: &[],
+            prepare: "",
+            script: "python3 -c \"
+import multiprocessing
+def part(at):
+    with open('data', 'rb', buffering=0) as data:
+        data.seek(at * 1000)
+        while data.read(5000): pass
+with multiprocessing.get_context('fork').Pool(4) as pool: pool.map(part, range(8))\"",
+        },
+        Case {
+            needs: &["perl"],
+            flags: &[],
+            prepare: "",
+            script: "perl -e 'for (1..4) { next if fork; open(my $data, \"<\", \"data\"); sysread($data, my $part, 3000) for (1..100); \
+                     exit } wait for (1..4)'",
+        },
+        Case {
+            needs: &["javac", "java"],
+            flags: &[],
+            prepare: "test -f $KEPT/Reads.class || javac -d $KEPT $KEPT/Reads.java",
+            script: "java -Xshare:auto -cp $KEPT Reads",
+        },
+        Case {
+            needs: &["go"],
+            flags: &["--ptrace"],
+            prepare: "test -f $KEPT/reads || GOCACHE=$KEPT/cache go build -o $KEPT/reads $KEPT/reads.go",
+            script: "$KEPT/reads",
+        },
+        Case {
+            needs: &["node"],
+            flags: &[],
+            prepare: "",
+            script: "node -e \"const fs = require('fs'); fs.createReadStream('data').on('data', part => {}); const file = \
+                     fs.openSync('data'); for (let at = 0; at < 50; at++) fs.readSync(file, Buffer.alloc(4096), 0, 4096, at * 8192)\"",
+        },
+        Case {
+            needs: &["db_bench"],
+            flags: &[],
+            prepare: "db_bench --db=db --benchmarks=fillseq --num=20000 --compression_type=none",
+            script: "db_bench --db=db --benchmarks=readrandom --use_existing_db=1 --num=20000 --reads=3000 --cache_size=65536 --seed=7 \
+                     --compression_type=none",
+        },
+    ];
+    let mut tried = 0;
+    for Case { needs, flags, prepare, script } in cases {
+        // Compilers take long.
+        let is_due = nigh_testkit::runs(0, 1) > 0 || !["javac", "go"].contains(&needs[0]);
+        if !is_due || !needs.iter().all(|tool| installed(test, tool)) {
+            continue;
+        }
+        tried += 1;
+        let fresh = || {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("data"), vec![7; 1 << 20]).unwrap();
+            let mut prepared = Command::new("sh");
+            prepared.args(["-ec", prepare]).env("KEPT", kept.path()).current_dir(folder.path());
+            let output = prepared.output().unwrap();
+            assert!(output.status.success(), "{prepare}: {}", String::from_utf8_lossy(&output.stderr));
+            folder
+        };
+        let program = ["sh", "-c", script];
+        let folder = fresh();
+        let mut strace = Command::new("strace");
+        strace.current_dir(folder.path()).env("KEPT", kept.path());
+        let (plain, expected) = straced(strace, &kept.path().join("strace.log"), &program, folder.path());
+        let folder = fresh();
+        let path = kept.path().join("a.parquet");
+        let mut nigh = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        nigh.current_dir(folder.path()).env("KEPT", kept.path()).args(["record", "--force", "-o"]).arg(&path);
+        let output = nigh.args(flags).arg("--").args(program).stdin(Stdio::null()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), plain.status.code(), "{script}: {errors}");
+        assert!(errors.contains("no calls lost"), "{script}: {errors}");
+        assert!(expected["read"] > 50, "{script}: {expected:?}");
+        assert_eq!(counted(&path, folder.path()), expected, "{script}");
+    }
+    assert!(tried > 0, "Python and Perl are everywhere");
 }
 
 /// A database that creates a table and an index, and reads them, in one process; it does not run as root.
@@ -194,7 +286,7 @@ fn calls_of_postgresql_are_counted_as_strace_counts_them() {
     let program = ["sh", "-c", &run];
     let renew = || sh("rm -rf data; cp -a fresh data");
     renew();
-    let (plain, expected) = straced(as_nobody("strace"), &folder.path().join("strace.log"), &program);
+    let (plain, expected) = straced(as_nobody("strace"), &folder.path().join("strace.log"), &program, Path::new("/"));
     renew();
     let mut nigh = as_nobody(folder.path().join("nigh").to_str().unwrap());
     let output = nigh.args(["record", "-o", "a.parquet", "--"]).args(program).output().unwrap();
@@ -202,7 +294,7 @@ fn calls_of_postgresql_are_counted_as_strace_counts_them() {
     assert!(output.status.success() && errors.contains("no calls lost"), "{errors}");
     assert_eq!(output.stdout, plain.stdout);
     assert!(expected["read"] > 100 && expected["write"] > 100, "{expected:?}");
-    assert_eq!(counted(&folder.path().join("a.parquet")), expected);
+    assert_eq!(counted(&folder.path().join("a.parquet"), Path::new("/")), expected);
 }
 
 #[test]

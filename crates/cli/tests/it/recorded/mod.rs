@@ -1,10 +1,14 @@
 //! Programs that the tests of recordings compile, and what is in a recording. Not every test needs all of it.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use nigh_testkit::tools::{installed, run};
 use nigh_trace::{Op, ReadOptions, Request, Stream};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 
 /// The requests of a recording.
 pub(crate) fn requests(path: &Path, stream: Option<Stream>) -> Vec<Request> {
@@ -49,4 +53,58 @@ pub(crate) fn renames_are_followed(folder: &Path, mut record: Command) {
     let [first, second, third, replaced, again] = files[..] else { panic!("{files:?}") };
     assert_eq!([second, third], [first; 2], "renamed");
     assert!(first != replaced && replaced != again && first != again, "{files:?}");
+}
+
+/// What `strace` sees of calls that transfer data to and from files in a folder, except what the dynamic linker reads.
+pub(crate) fn straced(
+    mut strace: Command,
+    log: &Path,
+    program: &[&str],
+    below: &Path,
+) -> (Output, BTreeMap<&'static str, usize>) {
+    let calls = "trace=read,pread64,readv,preadv,preadv2,write,pwrite64,writev,pwritev,pwritev2,copy_file_range";
+    strace.args(["-f", "-y", "-e", calls, "-s", "8", "-o", log.to_str().unwrap()]).args(program);
+    let output = strace.stdin(Stdio::null()).output().unwrap();
+    let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
+    for line in String::from_utf8_lossy(&std::fs::read(log).unwrap()).lines() {
+        // `1234 read(3</etc/passwd>, "root:x:0"..., 4096) = 2996`, whole or unfinished.
+        let Some((name, rest)) = line.split_once(' ').map_or("", |(_, call)| call.trim_start()).split_once('(') else {
+            continue;
+        };
+        let is_file = |text: &str| {
+            text.split_once("</").is_some_and(|(_, path)| {
+                let is_below = Path::new("/").join(path.split('>').next().unwrap()).starts_with(below);
+                is_below && !path.starts_with("dev/") && !path.starts_with("proc/")
+            })
+        };
+        // The beginning of a library, and its table of segments.
+        let is_linker = (rest.contains("\"\\177ELF") && rest.contains(", 832"))
+            || (name == "pread64" && rest.contains("\"\\6\\0\\0\\0\\4\\0\\0\\0"));
+        if name.starts_with('<') || is_linker {
+            continue;
+        }
+        match name {
+            "copy_file_range" => counts.values_mut().for_each(|count| *count += 1),
+            _ if !is_file(rest) => {}
+            _ if name.contains("write") => *counts.get_mut("write").unwrap() += 1,
+            _ => *counts.get_mut("read").unwrap() += 1,
+        }
+    }
+    (output, counts)
+}
+
+/// The calls that transfer data to and from files in a folder, in a recording; none if there is none.
+pub(crate) fn counted(recording: &Path, below: &Path) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
+    let Ok(file) = File::open(recording) else { return counts };
+    for row in SerializedFileReader::new(file).unwrap().get_row_iter(None).unwrap().map(Result::unwrap) {
+        let text = |name: &str| match row.get_column_iter().find(|(column, _)| *column == name) {
+            Some((_, Field::Str(text))) => text,
+            other => panic!("{name}: {other:?}"),
+        };
+        if let Some(count) = counts.get_mut(&**text("op")).filter(|_| Path::new(text("path")).starts_with(below)) {
+            *count += 1;
+        }
+    }
+    counts
 }
