@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Stdout, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, OFlags};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::destination::{Kind, folder};
@@ -14,6 +15,9 @@ use crate::{Destination, Error};
 
 /// The most files that killed writers of one file left beside it.
 const LEFT_MOST: u32 = 10_000;
+
+/// The open files of this process, by which they can be named.
+const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// A file that is being written. [`Draft::commit`] gives it its name.
 #[derive(Debug)]
@@ -27,9 +31,9 @@ pub struct Draft {
 enum Output {
     Stdout(Stdout),
     Stream(File),
-    /// Removed if it is dropped.
+    /// Gone if it is dropped.
     Whole {
-        temporary: NamedTempFile,
+        hidden: Hidden,
         path: PathBuf,
         replaces: bool,
     },
@@ -42,19 +46,71 @@ enum Output {
     },
 }
 
+/// A file that is not complete.
+#[derive(Debug)]
+enum Hidden {
+    /// It has no name, so that nothing is left if this process is killed.
+    Unnamed(File),
+    /// Where files cannot be without a name.
+    Named(NamedTempFile),
+}
+
+impl Hidden {
+    fn new(path: &Path, mode: u32) -> io::Result<Hidden> {
+        let folder = folder(path);
+        if Path::new(DESCRIPTORS).exists() {
+            let flags = OFlags::TMPFILE.bits().cast_signed();
+            if let Ok(file) = File::options().read(true).write(true).custom_flags(flags).mode(mode).open(folder) {
+                return Ok(Hidden::Unnamed(file));
+            }
+        }
+        // Opened as a plain file, whose errors do not show the hidden name.
+        hidden_name().make_in(folder, |path| create(path, mode)).map(Hidden::Named)
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Hidden::Unnamed(file) => file,
+            Hidden::Named(file) => file.as_file(),
+        }
+    }
+
+    /// Gives it its name.
+    fn name(self, path: &Path, replaces: bool) -> io::Result<()> {
+        match (self, replaces) {
+            (Hidden::Unnamed(file), false) => link(&file, path),
+            (Hidden::Unnamed(file), true) => {
+                let linked = hidden_name().make_in(folder(path), |path| link(&file, path))?;
+                linked.persist(path).map(|_| ()).map_err(|error| error.error)
+            }
+            (Hidden::Named(file), false) => file.persist_noclobber(path).map(|_| ()).map_err(|error| error.error),
+            (Hidden::Named(file), true) => file.persist(path).map(|_| ()).map_err(|error| error.error),
+        }
+    }
+}
+
+fn hidden_name() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".nigh-");
+    builder
+}
+
+/// Names a file without a name; fails if there is a file of this name.
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    let from = format!("{DESCRIPTORS}/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, from, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
 impl Destination {
-    /// Begins a file that is written at once: it has a hidden name until it is complete.
+    /// Begins a file that is written at once: it is hidden until it is complete.
     pub fn draft(&self) -> Result<Draft, Error> {
         let output = match &self.kind {
             Kind::Stdout => Output::Stdout(io::stdout()),
             Kind::Stream => self.stream()?,
             Kind::File { path, mode, replaces } => {
                 let (path, mode, replaces) = (path.clone(), *mode, *replaces);
-                let open = |path: &Path| create(path, mode);
-                // Opened as a plain file, whose errors do not show the hidden name.
-                let temporary = tempfile::Builder::new().prefix(".nigh-").make_in(folder(&path), open);
-                let temporary = temporary.map_err(|error| of(&self.given, error))?;
-                Output::Whole { temporary, path, replaces }
+                let hidden = Hidden::new(&path, mode).map_err(|error| of(&self.given, error))?;
+                Output::Whole { hidden, path, replaces }
             }
         };
         Ok(Draft { given: self.given.clone(), output, set_aside: None })
@@ -92,7 +148,7 @@ impl Draft {
     /// The file; `None` if it is a pipe or device.
     pub fn file(&self) -> Option<&File> {
         match &self.output {
-            Output::Whole { temporary, .. } => Some(temporary.as_file()),
+            Output::Whole { hidden, .. } => Some(hidden.file()),
             Output::Part { file, .. } => Some(file),
             Output::Stream(_) | Output::Stdout(_) => None,
         }
@@ -116,10 +172,9 @@ impl Draft {
         match output {
             Output::Stdout(mut stdout) => stdout.flush().map_err(failed),
             Output::Stream(mut file) => file.flush().map_err(failed),
-            Output::Whole { temporary, path, replaces } => {
-                temporary.as_file().sync_all().map_err(failed)?;
-                let named = if replaces { temporary.persist(&path) } else { temporary.persist_noclobber(&path) };
-                named.map_err(|error| failed(error.error))?;
+            Output::Whole { hidden, path, replaces } => {
+                hidden.file().sync_all().map_err(failed)?;
+                hidden.name(&path, replaces).map_err(failed)?;
                 sync_folder(&path).map_err(failed)
             }
             Output::Part { file, part, path, replaces } => {
@@ -135,7 +190,7 @@ impl Draft {
     pub fn discard(self) -> Result<(), Error> {
         match &self.output {
             Output::Part { part, .. } => fs::remove_file(part).map_err(|error| of(part, error)),
-            // Dropped, a whole file is removed.
+            // Dropped, a whole file is gone.
             Output::Whole { .. } | Output::Stream(_) | Output::Stdout(_) => Ok(()),
         }
     }
@@ -144,7 +199,7 @@ impl Draft {
 impl Write for Draft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.output {
-            Output::Whole { temporary, .. } => temporary.as_file_mut().write(bytes),
+            Output::Whole { hidden, .. } => hidden.file().write(bytes),
             Output::Part { file, .. } | Output::Stream(file) => file.write(bytes),
             Output::Stdout(stdout) => stdout.write(bytes),
         }
@@ -152,7 +207,7 @@ impl Write for Draft {
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.output {
-            Output::Whole { temporary, .. } => temporary.as_file_mut().flush(),
+            Output::Whole { hidden, .. } => hidden.file().flush(),
             Output::Part { file, .. } | Output::Stream(file) => file.flush(),
             Output::Stdout(stdout) => stdout.flush(),
         }

@@ -1,5 +1,6 @@
 //! Files of users that no command destroys: outputs replace nothing without being asked, and recordings that were killed are kept.
 
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -304,6 +305,24 @@ fn until_recorded(files: &[PathBuf]) {
 }
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+/// A file that a command writes at once has no name before it is complete.
+#[test]
+fn destroys_2_a_killed_conversion_leaves_nothing() {
+    let folder = Folder::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.current_dir(folder.0.path()).args(["trace", "convert", "--format", "lirs", "-", "out.csv"]);
+    let mut convert = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = convert.stdin.take().unwrap();
+    (0..100_000).for_each(|_| input.write_all(b"1\n").unwrap());
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", convert.id())).unwrap();
+    let is_out = |path: PathBuf| path.starts_with(folder.0.path()) && path.file_name().unwrap() != "t.lirs";
+    // It has begun to write, wherever the file is.
+    until("it writes", || files().flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(is_out)));
+    convert.kill().unwrap();
+    convert.wait().unwrap();
+    assert_eq!(folder.names(), ["t.lirs"]);
+}
+
 #[test]
 fn destroys_2_a_killed_recording_loses_ten_seconds_at_most() {
     let folder = Folder::new();
