@@ -20,6 +20,10 @@ const TRACES: [&str; 9] = [
     "block/DTRS100M.trace.gz",
 ];
 
+/// Recorded programs; with those above, all traces.
+const PROGRAMS: [&str; 4] =
+    ["pc/cscope_build.csv.gz", "pc/gcc_build.csv.gz", "pc/grep_loop.csv.gz", "pc/sqlite.csv.gz"];
+
 /// A policy is near the best one up to this ratio of times.
 const NEAR: f64 = 1.05;
 
@@ -38,6 +42,9 @@ pub(crate) struct ReadAheadArgs {
     /// Sizes of the cache
     #[arg(long, default_value = "5%,20%")]
     size: String,
+    /// Recorded programs as well
+    #[arg(long)]
+    programs: bool,
     /// Only traces whose path contains this
     #[arg(long)]
     only: Option<String>,
@@ -83,7 +90,9 @@ pub(crate) fn run_all(args: &ReadAheadArgs) -> anyhow::Result<()> {
 
 fn taken(args: &ReadAheadArgs, device: &str, rule: &str) -> anyhow::Result<Taken> {
     let mut taken = Taken::new();
-    for trace in TRACES.into_iter().filter(|trace| args.only.as_ref().is_none_or(|only| trace.contains(only))) {
+    let programs = PROGRAMS.into_iter().filter(|_| args.programs);
+    let is_wanted = |trace: &&str| args.only.as_ref().is_none_or(|only| trace.contains(only));
+    for trace in TRACES.into_iter().chain(programs).filter(is_wanted) {
         let Some(path) = recorded(trace) else { continue };
         let mut command = nigh()?;
         command.arg("sim").arg(path).args(["--policy", &args.policy.join(","), "--size", &args.size]);
