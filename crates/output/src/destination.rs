@@ -1,5 +1,6 @@
 //! A checked place for output.
 
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,6 +15,9 @@ const LINKS_MOST: usize = 40;
 
 /// Write permission of the group, and of everybody.
 const OTHERS_WRITE: u32 = 0o022;
+
+/// In such a folder, users replace their own files only.
+const STICKY: u32 = 0o1000;
 
 /// The mode of new files, before the process's umask.
 const NEW_FILE_MODE: u32 = 0o666;
@@ -100,27 +104,45 @@ pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The path without links at its end, all of which must be in folders that nobody else can write to.
+/// The path without links. Those at its end must be in folders that nobody else can write to, and others may only be this user's or root's, where
+/// nobody else can replace them.
 fn resolved(path: &Path) -> Result<PathBuf, Error> {
     let io = |source| Error::Io { path: path.to_owned(), source };
-    let mut target = path.to_owned();
-    for _ in 0..LINKS_MOST {
-        if !target.is_symlink() {
-            return Ok(target);
-        }
-        let folder = folder(&target);
-        if is_of_others(&fs::metadata(folder).map_err(io)?) {
+    let mut left: Vec<OsString> = parts(path);
+    let mut target = PathBuf::new();
+    let mut links = 0;
+    while let Some(part) = left.pop() {
+        let next = target.join(part);
+        let Some(link) = fs::symlink_metadata(&next).ok().filter(Metadata::is_symlink) else {
+            target = next;
+            continue;
+        };
+        let folder = fs::metadata(folder(&next)).map_err(io)?;
+        let is_safe = !is_of_others(&folder) || !left.is_empty() && is_own(&link) && folder.mode() & STICKY != 0;
+        if !is_safe {
             return Err(Error::Link(path.to_owned()));
         }
-        target = folder.join(fs::read_link(&target).map_err(io)?);
+        links += 1;
+        if links > LINKS_MOST {
+            return Err(io(rustix::io::Errno::LOOP.into()));
+        }
+        left.extend(parts(&fs::read_link(&next).map_err(io)?));
     }
-    Err(io(rustix::io::Errno::LOOP.into()))
+    Ok(target)
+}
+
+/// The parts of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
 }
 
 /// Whether users other than this one and root can write to a folder.
 fn is_of_others(folder: &Metadata) -> bool {
-    let is_own = folder.uid() == rustix::process::geteuid().as_raw() || folder.uid() == 0;
-    !is_own || folder.mode() & OTHERS_WRITE != 0
+    !is_own(folder) || folder.mode() & OTHERS_WRITE != 0
+}
+
+fn is_own(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0
 }
 
 /// Whether `read` is the file `found`.

@@ -200,6 +200,35 @@ fn destroys_1_links_that_others_may_have_made_are_not_followed() {
     assert!(folder.0.path().join("own.html").is_symlink() && folder.read("victim").starts_with(b"<!"));
 }
 
+/// A link to a folder: where users replace their own files only, this user's links are followed.
+#[test]
+fn destroys_1_folders_that_others_may_have_linked_are_not_written_to() {
+    let folder = Folder::new();
+    folder.file("victim", PRECIOUS);
+    for (name, mode) in [("sticky", 0o1777), ("open", 0o777)] {
+        let shared = folder.0.path().join(name);
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, PermissionsExt::from_mode(mode)).unwrap();
+        symlink("..", shared.join("own")).unwrap();
+        symlink("..", shared.join("foreign")).unwrap();
+    }
+    let foreign = folder.0.path().join("sticky/foreign");
+    let is_root = std::os::unix::fs::lchown(&foreign, Some(65534), Some(65534)).is_ok();
+    if !is_root {
+        println!(
+            "skipped: destroys_1_folders_that_others_may_have_linked_are_not_written_to of another user's link: it needs root"
+        );
+    }
+    let refused = [("open/own/victim", true), ("sticky/foreign/victim", is_root), ("sticky/own/open/own/victim", true)];
+    for (path, _) in refused.iter().filter(|(_, is_due)| *is_due) {
+        let said = refusal(&folder.nigh(&["sim", "t.lirs", "--html", path, "--force"]));
+        assert!(said.contains("a symbolic link in a folder that other users can write to"), "{path}: {said}");
+    }
+    assert_eq!(folder.read("victim"), PRECIOUS);
+    assert!(folder.nigh(&["sim", "t.lirs", "--html", "sticky/own/victim", "--force"]).status.success());
+    assert!(folder.read("victim").starts_with(b"<!"));
+}
+
 /// Without a name for the page, the demo is repeated as it was begun.
 #[test]
 fn destroys_1_the_demo_replaces_its_own_page_and_no_other() {
