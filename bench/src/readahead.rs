@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::Value;
 
-use crate::measure::{nigh, recorded, run};
+use crate::measure::{folder, nigh, recorded, run};
 
 const TRACES: [&str; 9] = [
     "lirs/multi1.trace.gz",
@@ -93,7 +93,12 @@ fn taken(args: &ReadAheadArgs, device: &str, rule: &str) -> anyhow::Result<Taken
     let programs = PROGRAMS.into_iter().filter(|_| args.programs);
     let is_wanted = |trace: &&str| args.only.as_ref().is_none_or(|only| trace.contains(only));
     for trace in TRACES.into_iter().chain(programs).filter(is_wanted) {
-        let Some(path) = recorded(trace) else { continue };
+        let Some(mut path) = recorded(trace) else { continue };
+        if PROGRAMS.contains(&trace) {
+            let placed = folder()?.join(trace.replace('/', "_"));
+            run(nigh()?.args(["trace", "layout", "--force"]).args([&path, &placed]))?;
+            path = placed;
+        }
         let mut command = nigh()?;
         command.arg("sim").arg(path).args(["--policy", &args.policy.join(","), "--size", &args.size]);
         command.args(["--device", device, "--readahead", rule, "--think", "0ms", "--json"]);
