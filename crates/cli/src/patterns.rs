@@ -265,7 +265,7 @@ fn found(path: &Path, identity: String, tried: Vec<Tried>, classifier: &Classifi
             files: code.files,
             run: code.counts.run(),
             period: code.counts.period(),
-            reuse: code.counts.reuse(),
+            reuse: code.read_again(),
             program,
             stack,
             exceptions,
