@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Six programs by which nothing in nigh was chosen (docs/papers/aoio.md): records them in an empty folder, and prints what policies hit
-# in four sizes, and AOIO's lead. Needs root (PostgreSQL runs as the user postgres), nigh on the PATH, PostgreSQL, cscope, git,
+# Six programs more (docs/papers/aoio.md): records them in an empty folder, and prints what policies hit in four sizes, and AOIO's lead.
+# Needs root (PostgreSQL runs as the user postgres), nigh on the PATH, PostgreSQL, cscope, git,
 # python3, tar, sort and the headers in /usr/include.
 set -euo pipefail
 cd "${1:?usage: programs.sh EMPTY-FOLDER}"
