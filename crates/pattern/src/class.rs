@@ -119,8 +119,8 @@ impl Counts {
         f64::from(self.references) / f64::from(self.runs.max(1))
     }
 
-    /// How often its pages were referenced again, on average over the pages that came to it. The first of these references
-    /// by the code count even if other code referenced the pages before: what it reads once is not a loop, whoever read it.
+    /// How often its pages were referenced again, on average over the pages that came to it. Pages that other code had
+    /// referenced before come to it, too: to read once what other code has read is no loop.
     pub fn reuse(&self) -> f64 {
         f64::from(self.reused) / f64::from(self.arrivals.max(1))
     }
