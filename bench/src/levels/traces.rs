@@ -43,7 +43,7 @@ const FLASH: Hierarchy = Hierarchy {
     title: "",
     levels: "",
     costs: "0,0.2ms,10.2ms",
-    schemes: &["ulc", "unilru", "ind:lru/mq", "indlru", "ind:lirs/lru"],
+    schemes: &["ulc", "unilru", "ind:lru/mq", "indlru", "ind:lirs/lru", "ind:lirs"],
 };
 
 /// What a scheme did, in % of the references.

@@ -589,7 +589,8 @@ pub(crate) struct SimArgs {
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,
-    /// Give the policy aoio what 'nigh patterns' finds in this trace: the one that is replayed, or another run of the program
+    /// Give the policy aoio what 'nigh patterns' finds in this trace: the one that is replayed, or another run of the
+    /// program. It is used at the sizes at which aoio loses no hits by it in this trace
     #[arg(long, value_name = "TRACE")]
     pub(crate) patterns: Option<PathBuf>,
     /// Of --patterns, this share of the references from the first, such as 50%

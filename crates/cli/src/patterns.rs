@@ -10,7 +10,7 @@ use nigh_output::Destination;
 use nigh_pattern::{Class, Classifier, Limits, Pattern, Table, Thresholds};
 use nigh_policy::Spec;
 use nigh_sim::replay::{Watch, replay};
-use nigh_sim::{Loader, Ops, Options, References};
+use nigh_sim::{Loader, Ops, Options, Patterns, References, rows};
 use nigh_trace::{Requests, Stream};
 use serde::Serialize;
 
@@ -199,15 +199,56 @@ fn classify(references: &References, count: usize) -> Classifier {
 /// How well an identity of the code predicts: `aoio` on the second half, with what the first half shows.
 fn hit_ratio(references: &mut References) -> anyhow::Result<f64> {
     let half = references.ids.len() / 2;
-    references.patterns = Some(classify(references, half).table().into());
+    let table = classify(references, half).table().into();
+    references.patterns = Some(Patterns { table, without: Vec::new() });
     let aoio: Spec = "aoio".parse()?;
     let capacity = (references.distinct() / 2).max(1);
     let counts = replay(references, &aoio, capacity, None, Watch { warmup: half, ..Watch::default() })?.counts;
     Ok(counts.hits as f64 / counts.references.max(1) as f64)
 }
 
-/// The table that `--patterns` asks for. Files are numbered anew in each trace: another trace says nothing on single files.
-pub(crate) fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyhow::Result<Table> {
+/// The patterns that `--patterns` asks for, and notes on where they are not used. They are used by the policies and at the
+/// sizes with which they do not lose hits in the run that they are from: what code does at first can be another thing than
+/// what it does on the whole. Of that run, the first `warmup` references do not count if it is the one that is replayed.
+pub(crate) fn patterns(
+    path: &Path,
+    args: &SimArgs,
+    plan: &rows::Plan,
+    warmup: usize,
+    replayed: &References,
+) -> anyhow::Result<(Patterns, Vec<String>)> {
+    let (table, mut from) = table(path, args, replayed)?;
+    let (mut patterns, mut notes) = (Patterns { table: table.into(), without: Vec::new() }, Vec::new());
+    if from.ids.is_empty() {
+        return Ok((patterns, notes));
+    }
+    let specs: Vec<Spec> = plan.specs.iter().filter(|spec| spec.name() == "aoio").cloned().collect();
+    let plan = rows::Plan { specs, exact_lru: false, gauges: None, ..plan.clone() };
+    let warmup = if from.ids.len() == replayed.ids.len() { warmup } else { 0 };
+    let watch = Watch { warmup, ..Watch::default() };
+    let plain = plan.replay(&from, watch)?.rows;
+    from.patterns = Some(patterns.clone());
+    let trained = plan.replay(&from, watch)?.rows;
+    let at = plan.specs.iter().flat_map(|spec| plan.sizes.iter().map(move |&size| (spec, size)));
+    for ((spec, size), (plain, trained)) in at.zip(plain.iter().zip(&trained)) {
+        if trained.hits >= plain.hits {
+            continue;
+        }
+        notes.push(format!(
+            "{spec} in {size} blocks does without --patterns: the run that they are from has {:.2} % hits with them, and {:.2} % \
+             without",
+            100.0 * trained.hit_ratio,
+            100.0 * plain.hit_ratio
+        ));
+        let blocks = u32::try_from(size).unwrap_or(u32::MAX).min(replayed.distinct());
+        patterns.without.push((spec.clone(), (blocks / plan.shards).max(1)));
+    }
+    Ok((patterns, notes))
+}
+
+/// The table that `--patterns` asks for, and the references that it is from. Files are numbered anew in each trace: another
+/// trace says nothing on single files.
+fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyhow::Result<(Table, References)> {
     let is_used = args.policy.iter().any(|policy| matches!(policy.split(':').next(), Some("aoio" | "all")));
     ensure!(is_used, "--patterns: only the policy aoio uses them; add it to --policy");
     let part = nigh_text::share(&args.patterns_part).filter(|part| (0.0..=1.0).contains(part));
@@ -218,7 +259,8 @@ pub(crate) fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyho
         _ => false,
     };
     if is_same {
-        return Ok(classify(replayed, upto(replayed)).table());
+        let from = replayed.first(upto(replayed));
+        return Ok((classify(&from, from.ids.len()).table(), from));
     }
     let (source, mut requests) = source::open(path, &args.input)?;
     let options = Options {
@@ -229,8 +271,9 @@ pub(crate) fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyho
         requests_most: u64::MAX,
     };
     let references = source::load(Loader::new(options), requests.as_mut())?;
+    let from = references.first(upto(&references));
     let mut table = Table::default();
-    for (code, &pattern) in classify(&references, upto(&references)).table().codes() {
+    for (code, &pattern) in classify(&from, from.ids.len()).table().codes() {
         table.set(code, pattern);
     }
     let mut known: HashSet<u64> = table.codes().map(|(code, _)| code).collect();
@@ -242,7 +285,7 @@ pub(crate) fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyho
          other ones (--stream)",
         source.name
     );
-    Ok(table)
+    Ok((table, from))
 }
 
 fn found(path: &Path, identity: String, tried: Vec<Tried>, classifier: &Classifier, names: &parquet::Names) -> Found {
@@ -265,7 +308,7 @@ fn found(path: &Path, identity: String, tried: Vec<Tried>, classifier: &Classifi
             files: code.files,
             run: code.counts.run(),
             period: code.counts.period(),
-            reuse: code.counts.reuse(),
+            reuse: code.read_again(),
             program,
             stack,
             exceptions,

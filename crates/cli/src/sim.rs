@@ -1,7 +1,6 @@
 //! `nigh sim`: a trace against policies and sizes.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -79,9 +78,6 @@ impl Asked {
                 "reads or writes what --ops asks for"
             }
         );
-        if let Some(path) = &args.patterns {
-            references.patterns = Some(Arc::new(patterns::table(path, args, &references)?));
-        }
         let (shards, is_one) = (args.shards, args.is_one_trace());
         let default_sizes = if is_one { asked::default_sizes() } else { asked::few_sizes() };
         let plan = Plan {
@@ -94,8 +90,14 @@ impl Asked {
             warmup: warmup_of(self.warmup, references.ids.len())?,
             threads: asked::threads(args.threads),
         };
+        let mut notes = Vec::from_iter(self.left_out.clone());
+        if let Some(path) = &args.patterns {
+            let (known, unused) = patterns::patterns(path, args, &plan.rows(&references)?, plan.warmup, &references)?;
+            references.patterns = Some(known);
+            notes.extend(unused);
+        }
         let mut found = execute(&plan, &references, source::summary(&source, &references))?;
-        found.results.notes.extend(self.left_out.clone());
+        found.results.notes.extend(notes);
         Ok((found, references))
     }
 }
@@ -127,6 +129,20 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
 }
 
+impl Plan {
+    /// The same in blocks of the trace, without internals.
+    fn rows(&self, references: &References) -> anyhow::Result<rows::Plan> {
+        Ok(rows::Plan {
+            specs: self.specs.clone(),
+            sizes: in_blocks(&self.sizes, references.distinct_in_trace(), references.block_bytes)?,
+            exact_lru: self.exact_lru,
+            gauges: None,
+            shards: self.shards,
+            threads: self.threads,
+        })
+    }
+}
+
 /// Takes policies out that a sample misleads; those named themselves are an error. Returns what to say about it.
 pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
     if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| spec.info().spatial)) {
@@ -154,8 +170,9 @@ pub(crate) fn warmup_of(warmup: Warmup, length: usize) -> anyhow::Result<usize> 
 pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary) -> anyhow::Result<Found> {
     let mut results = Results::new(trace, plan.shards);
     let distinct = references.distinct_in_trace();
-    let sizes = in_blocks(&plan.sizes, distinct, references.block_bytes)?;
-    note_sizes(&sizes, distinct, &mut results.notes);
+    let mut replay = plan.rows(references)?;
+    let sizes = &replay.sizes;
+    note_sizes(sizes, distinct, &mut results.notes);
     results.notes.extend(references.note_on_sample());
     note_unlimited(&plan.specs, references.distinct(), &mut results.notes);
 
@@ -169,14 +186,7 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         None => plan.record_internals.then(|| sizes[sizes.len() / 2]),
     };
 
-    let replay = rows::Plan {
-        specs: plan.specs.clone(),
-        sizes,
-        exact_lru: plan.exact_lru,
-        gauges: internals_at.map(|size| (size, INTERNALS_POINTS)),
-        shards: plan.shards,
-        threads: plan.threads,
-    };
+    replay.gauges = internals_at.map(|size| (size, INTERNALS_POINTS));
     let done = AtomicU64::new(0);
     let bar = progress::references(replay.steps(references));
     let watch = Watch { warmup: plan.warmup, progress: Some(&done), ..Watch::default() };

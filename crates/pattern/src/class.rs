@@ -47,7 +47,7 @@ pub struct Thresholds {
     pub least: u32,
     /// Sequences of this mean length in pages or more are long: also 20.
     pub long: f64,
-    /// If at least this share of its pages is referenced again, code loops: a half.
+    /// Code loops if its pages are referenced again this often, on average over the pages that came to it: a half.
     pub reuse: f64,
     /// Intervals between references to the same page whose standard deviation is more than this multiple of their mean
     /// are not periods. References at random have a multiple of 1.
@@ -60,23 +60,11 @@ impl Default for Thresholds {
     }
 }
 
-/// Intervals are counted in buckets, four for each power of two.
-const BUCKETS: usize = 4 * 32;
-
-/// The bucket of intervals of this length.
-fn bucket(length: u64) -> usize {
-    let length = length.max(1);
-    let power = length.ilog2();
-    // The two bits below the highest one.
-    let quarter = ((length << 2) >> power) & 3;
-    (4 * power as usize + quarter as usize).min(BUCKETS - 1)
-}
-
 /// When code has made this many references, its counts are halved, so that what it does now weighs more.
 const HALVE: u32 = 1 << 16;
 
 /// Counts of one piece of code.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// References to pages.
     references: u32,
@@ -84,31 +72,23 @@ pub struct Counts {
     sequential: u32,
     /// Sequences.
     runs: u32,
-    /// References to pages that were not referenced before.
-    first: u32,
-    /// Pages of this code that were referenced again, by any code.
+    /// Pages that came to this code: that it referenced, and that nobody or other code referenced last.
+    arrivals: u32,
+    /// References to pages of this code, by any code.
     reused: u32,
     /// Sum and sum of squares of the intervals until then, in references.
     sum: f64,
     squares: f64,
-    buckets: [u32; BUCKETS],
-}
-
-impl Default for Counts {
-    fn default() -> Counts {
-        let (references, sequential, runs, first, reused) = (0, 0, 0, 0, 0);
-        Counts { references, sequential, runs, first, reused, sum: 0.0, squares: 0.0, buckets: [0; BUCKETS] }
-    }
 }
 
 impl Counts {
     /// The code references a page. `continues`: it follows the page of its file that was referenced before it, by any
-    /// code; `begins`: it is the first page of its file; `is_first`: it was not referenced before.
-    pub fn reference(&mut self, continues: bool, begins: bool, is_first: bool) {
+    /// code; `begins`: it is the first page of its file; `arrives`: nobody or other code referenced it last.
+    pub fn reference(&mut self, continues: bool, begins: bool, arrives: bool) {
         self.references += 1;
         self.sequential += u32::from(continues || begins);
         self.runs += u32::from(!continues);
-        self.first += u32::from(is_first);
+        self.arrivals += u32::from(arrives);
         if self.references >= HALVE {
             self.halve();
         }
@@ -120,12 +100,11 @@ impl Counts {
         let length = interval as f64;
         self.sum += length;
         self.squares += length * length;
-        self.buckets[bucket(interval)] += 1;
     }
 
     fn halve(&mut self) {
-        let counts = [&mut self.references, &mut self.sequential, &mut self.runs, &mut self.first, &mut self.reused];
-        counts.into_iter().chain(&mut self.buckets).for_each(|count| *count /= 2);
+        let counts = [&mut self.references, &mut self.sequential, &mut self.runs, &mut self.arrivals, &mut self.reused];
+        counts.into_iter().for_each(|count| *count /= 2);
         self.sum /= 2.0;
         self.squares /= 2.0;
     }
@@ -140,9 +119,10 @@ impl Counts {
         f64::from(self.references) / f64::from(self.runs.max(1))
     }
 
-    /// The share of its pages that were referenced again: reuses for each first reference, at most 1.
+    /// How often its pages were referenced again, on average over the pages that came to it. Pages that other code had
+    /// referenced before come to it, too: to read once what other code has read is no loop.
     pub fn reuse(&self) -> f64 {
-        (f64::from(self.reused) / f64::from(self.first.max(1))).min(1.0)
+        f64::from(self.reused) / f64::from(self.arrivals.max(1))
     }
 
     /// The mean interval between references to the same page, in references to pages; `None` if there was none
@@ -156,13 +136,6 @@ impl Counts {
         let count = f64::from(self.reused.max(1));
         let mean = self.sum / count;
         if mean == 0.0 { 0.0 } else { (self.squares / count - mean * mean).max(0.0).sqrt() / mean }
-    }
-
-    /// The share of the intervals that are shorter than `length`, rounded down to one, 1.25, 1.5 or 1.75 times a power
-    /// of two.
-    pub fn within(&self, length: u64) -> f64 {
-        let within: u32 = self.buckets[..bucket(length)].iter().sum();
-        f64::from(within) / f64::from(self.reused.max(1))
     }
 
     /// The class by these counts.
@@ -219,7 +192,6 @@ mod tests {
         assert_eq!((class(&long), class(&short)), (Class::Loop, Class::Short));
         assert_eq!((long.period(), long.run(), long.variation()), (Some(300.0), 100.0, 0.0));
         assert_eq!((short.period(), short.run()), (Some(300.0), 5.0));
-        assert_eq!((short.within(319), short.within(320)), (0.0, 1.0));
     }
 
     #[test]

@@ -39,11 +39,20 @@ pub struct Code {
     pub pages: u64,
     /// Files, as far as they were kept.
     pub files: u32,
+    /// Of pages that were kept: how many came to it, from nobody or from other code, and how many of these were referenced
+    /// again, by any code.
+    arrived: u64,
+    returned: u64,
 }
 
 impl Code {
     /// The identity of code beyond the limit.
     pub const OTHERS: u64 = 0;
+
+    /// The share of its pages that were referenced again, by any code. A page that came to it twice is two.
+    pub fn read_again(&self) -> f64 {
+        self.returned as f64 / self.arrived.max(1) as f64
+    }
 }
 
 /// A page that was referenced.
@@ -53,6 +62,8 @@ struct Page {
     file: Option<u32>,
     /// When.
     time: u64,
+    /// Whether it was referenced again since it came to this code.
+    returned: bool,
 }
 
 /// Classifies code from the references that it makes.
@@ -94,27 +105,31 @@ impl Classifier {
         let place = self.place(code);
         let continues = self.follows(file, page);
         let own = self.own(place, file, code);
-        // A page that is not kept is neither first nor referenced again; both are counted for others alike.
+        // A page that is not kept neither arrives nor is referenced again; both are counted for others alike.
         let is_kept = hash(file, page).trailing_zeros() >= self.zeros;
-        let before = if is_kept {
-            self.pages.insert((file, page), Page { code: place, file: own, time: self.time })
-        } else {
-            None
-        };
+        let before = if is_kept { self.pages.get(&(file, page)) } else { None };
         let is_first = is_kept && before.is_none();
-        if let Some(before) = before {
-            let interval = self.time - before.time;
-            self.codes[before.code as usize].counts.again(interval);
-            if let Some(file) = before.file {
-                self.files[file as usize].2.again(interval);
+        let arrives = is_kept && before.is_none_or(|before| before.code != place);
+        if let Some(&Page { code, file: in_file, time, returned }) = before {
+            let interval = self.time - time;
+            let owner = &mut self.codes[code as usize];
+            owner.counts.again(interval);
+            owner.returned += u64::from(!returned);
+            if let Some(in_file) = in_file {
+                self.files[in_file as usize].2.again(interval);
             }
+        }
+        if is_kept {
+            let page_of = Page { code: place, file: own, time: self.time, returned: !arrives };
+            self.pages.insert((file, page), page_of);
         }
         let seen = &mut self.codes[place as usize];
         seen.references += 1;
         seen.pages += u64::from(is_first) << self.zeros;
-        seen.counts.reference(continues, page == 0, is_first);
+        seen.arrived += u64::from(arrives);
+        seen.counts.reference(continues, page == 0, arrives);
         if let Some(own) = own {
-            self.files[own as usize].2.reference(continues, page == 0, is_first);
+            self.files[own as usize].2.reference(continues, page == 0, arrives);
         }
         if self.pages.len() > self.limits.pages {
             self.zeros += 1;
@@ -268,6 +283,29 @@ mod tests {
         let table = classifier.table();
         assert_eq!((table.get(0, 7).unwrap().class, table.get(1, 7).unwrap().class), (Class::Loop, Class::Loop));
         assert_eq!(table.get(0, 7).unwrap().period, 300.0);
+    }
+
+    /// Code 2 reads once what code 1 read before; of that, code 1 reads a tenth again.
+    #[test]
+    fn what_code_reads_once_is_no_loop_though_other_code_read_it_before() {
+        let mut classifier = classifier(1 << 20);
+        (0..400).for_each(|page| classifier.reference(1, 7, page));
+        (0..400).for_each(|page| classifier.reference(2, 7, page));
+        (0..40).for_each(|page| classifier.reference(1, 7, page * 10));
+        let [first, second] = [1, 2].map(|code| classifier.codes().into_iter().find(|seen| seen.code == code).unwrap());
+        assert_eq!((first.pages, second.pages), (400, 0));
+        assert_eq!(classifier.table().get(2, 7).unwrap().class, Class::Seq);
+        assert_eq!((first.read_again(), second.read_again()), (400.0 / 440.0, 0.1));
+    }
+
+    /// Ten of a hundred pages are read 20 times: a tenth is read again, although there are two further references a page.
+    #[test]
+    fn a_page_that_is_read_often_is_one_page_that_is_read_again() {
+        let mut classifier = classifier(1 << 20);
+        (0..100).for_each(|page| classifier.reference(1, 7, page));
+        (0..200).for_each(|at| classifier.reference(1, 7, at % 10));
+        assert_eq!(classifier.codes()[0].read_again(), 0.1);
+        assert_eq!(classifier.codes()[0].counts.reuse(), 2.0);
     }
 
     #[test]

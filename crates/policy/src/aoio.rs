@@ -3,7 +3,8 @@
 //!
 //! The classifier of section 4.2 (`nigh-pattern`) puts each piece of code (`Access::stream`) into a class. Blocks leave
 //! in the order of section 4.3: "'Seq' ≥ 'Rand' ≥ 'Short-seq' ≥ 'Loop'". Code is classified while it runs; with
-//! `Setup::patterns`, the table of an earlier run decides for the code in it (the paper's second step).
+//! `Setup::patterns`, the table of an earlier run begins (the paper's second step), and the classifier "keeps updating" it
+//! (section 4.2).
 //!
 //! The paper leaves the order within a class open, and which of several loops loses a block:
 //!
@@ -12,8 +13,11 @@
 //! * Random: the least recently used block of all such code.
 //! * Short and Loop: the code with the longest period loses a block, whose expected gain, 1 / period, is the least (UBM's
 //!   rule for looping references, Kim et al., OSDI 2000). Of its blocks, the most recently used one leaves, as in UBM and
-//!   PCC, since it is needed last; but the least recently used one if half of the code's intervals fit into the blocks
-//!   that it has, so that LRU serves it, or if that block was not used for two periods.
+//!   PCC, since it is needed last; but the least recently used one if that was not used for two periods.
+//!
+//! It also leaves open when what code does replaces what the table has for it. Here, the code's own counts decide as soon
+//! as they show a loop. If they show none, they decide from the 64th reference on; if the table has a loop, then not before
+//! the period that it has for it, since a loop cannot show earlier.
 //!
 //! Deviations:
 //!
@@ -27,7 +31,7 @@
 
 use std::sync::Arc;
 
-use nigh_pattern::{Class, Counts, Table, Thresholds};
+use nigh_pattern::{Class, Counts, Pattern, Table, Thresholds};
 
 use crate::codes::{CODES, Codes};
 use crate::heap::Heap;
@@ -73,6 +77,8 @@ struct Own {
 /// One piece of code.
 struct Code {
     stream: u64,
+    /// The tick of its first reference.
+    since: u64,
     counts: Counts,
     class: Class,
     period: f64,
@@ -80,6 +86,15 @@ struct Code {
     blocks: List,
     /// Its key in the heap, if it has blocks.
     key: Option<u64>,
+}
+
+impl Code {
+    /// Whether the table's pattern decides, and not the class by the code's own counts, which was just computed.
+    fn is_as_in_table(&self, known: &Pattern, now: u64) -> bool {
+        let loops = |class| class >= Class::Short;
+        let age = now.saturating_sub(self.since) as f64;
+        !loops(self.class) && (self.counts.references() < NEW || loops(known.class) && age < known.period)
+    }
 }
 
 /// AOIO's replacement.
@@ -141,22 +156,22 @@ impl Configured for Aoio {
             forgotten: Vec::new(),
         };
         // That of all others.
-        aoio.add(0);
+        aoio.add(0, 0);
         Ok(aoio)
     }
 }
 
 impl Aoio {
-    fn add(&mut self, stream: u64) {
+    fn add(&mut self, stream: u64, since: u64) {
         let (counts, blocks) = (Counts::default(), self.links.list());
-        self.codes.push(Code { stream, counts, class: Class::Rand, period: f64::INFINITY, blocks, key: None });
+        self.codes.push(Code { stream, since, counts, class: Class::Rand, period: f64::INFINITY, blocks, key: None });
     }
 
     /// Counts a reference to `slot`, which belongs to its code from now on, and classifies the code.
     fn count(&mut self, slot: Slot, access: &Access) -> u16 {
         let number = self.numbers.number(access.stream.0);
         if usize::from(number) == self.codes.len() {
-            self.add(access.stream.0);
+            self.add(access.stream.0, access.tick);
         }
         let own = *self.links.own(slot);
         let is_known = own.place != Place::None;
@@ -168,13 +183,14 @@ impl Aoio {
             before.volume == access.block.volume && before.index.wrapping_add(1) == access.block.index
         });
         let code = &mut self.codes[usize::from(number)];
-        code.counts.reference(continues, access.block.index == 0, !is_known);
+        let arrives = !is_known || own.code != number;
+        code.counts.reference(continues, access.block.index == 0, arrives);
         let references = code.counts.references();
         if references < NEW || references.is_multiple_of(PAUSE) {
             code.class = code.counts.class(&self.thresholds);
             code.period = code.counts.period().unwrap_or(f64::INFINITY);
             let known = self.patterns.as_ref().and_then(|table| table.get(code.stream, access.block.volume));
-            if let Some(known) = known {
+            if let Some(known) = known.filter(|known| code.is_as_in_table(known, access.tick)) {
                 (code.class, code.period) = (known.class, known.period);
             }
         }
@@ -220,7 +236,7 @@ impl Aoio {
     /// The block that leaves next.
     fn victim(&self) -> Slot {
         let (_, Slot(code)) = self.order.least().expect("a block is resident");
-        let Code { class, period, blocks, counts, .. } = &self.codes[code as usize];
+        let Code { class, period, blocks, .. } = &self.codes[code as usize];
         let (front, back) = (blocks.front(&self.links), blocks.back(&self.links));
         let [front, back] = [front, back].map(|slot| slot.expect("code in the order has blocks"));
         match class {
@@ -228,8 +244,7 @@ impl Aoio {
             Class::Rand => back,
             Class::Short | Class::Loop => {
                 let age = self.now.saturating_sub(self.last[back.index()]);
-                let is_left = age as f64 > PERIODS * period;
-                if is_left || counts.within(blocks.len().into()) >= 0.5 { back } else { front }
+                if age as f64 > PERIODS * period { back } else { front }
             }
         }
     }

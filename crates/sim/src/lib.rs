@@ -23,7 +23,7 @@ pub mod timed;
 pub mod warmup;
 pub mod writes;
 
-pub use references::{Loader, Ops, Options, ReadError, References};
+pub use references::{Loader, Ops, Options, Patterns, ReadError, References};
 pub use replay::{Run, replay};
 pub use rows::Row;
 pub use sample::Sample;

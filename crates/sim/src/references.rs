@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nigh_pattern::Table;
-use nigh_policy::{Block, Stream};
+use nigh_policy::{Block, Spec, Stream};
 use nigh_trace::{Op, Request, Requests};
 
 use crate::number::{Numbering, TooMany};
@@ -175,6 +175,23 @@ impl StreamNumbers {
     }
 }
 
+/// A table of patterns, and where it is used.
+#[derive(Clone, Debug)]
+pub struct Patterns {
+    /// What is known of each piece of code.
+    pub table: Arc<Table>,
+    /// Policies, each with a capacity in blocks, that do without it.
+    pub without: Vec<(Spec, u32)>,
+}
+
+impl Patterns {
+    /// The table, for a policy that does not do without it at this capacity.
+    pub(crate) fn at(&self, spec: &Spec, capacity: u32) -> Option<Arc<Table>> {
+        let is_without = self.without.iter().any(|(other, at)| (other, *at) == (spec, capacity));
+        (!is_without).then(|| self.table.clone())
+    }
+}
+
 /// The references of a trace, to blocks numbered in the order of their first reference.
 pub struct References {
     /// The number of the referenced block, reference by reference.
@@ -192,7 +209,7 @@ pub struct References {
     /// The sample that `ids` are, if they are one.
     pub sample: Option<Sample>,
     /// What is known of the code that issues them, for policies that use it.
-    pub patterns: Option<Arc<Table>>,
+    pub patterns: Option<Patterns>,
     /// The identity of what each of them read or wrote, 0 where the trace does not say; empty if it never does, or if only some
     /// references are taken.
     pub contents: Vec<u64>,
@@ -229,6 +246,25 @@ impl References {
         // Blocks are numbered in the order of their first reference.
         let at = self.ids.iter().position(|&id| id == last)?;
         Some((at + 1) as f64 / self.ids.len() as f64)
+    }
+
+    /// The first `count` references, without a table of patterns and without contents.
+    pub fn first(&self, count: usize) -> References {
+        let ids = self.ids[..count.min(self.ids.len())].to_vec();
+        let places = 0..ids.len() as u32;
+        let blocks = ids.iter().max().map_or(0, |&last| last as usize + 1);
+        References {
+            streams: self.streams.select(places.clone()),
+            writes: self.writes.select(places),
+            // Blocks are numbered in the order of their first reference.
+            blocks: self.blocks[..blocks].to_vec(),
+            ids,
+            block_bytes: self.block_bytes,
+            totals: self.totals,
+            sample: self.sample,
+            patterns: None,
+            contents: Vec::new(),
+        }
     }
 
     /// For each reference, the position of the next one to the same block; `u32::MAX` for none.

@@ -89,7 +89,7 @@ pub fn replay(
     assert!(capacity > 0, "a cache holds a block");
     let distinct = references.distinct();
     let ghosts = nigh_policy::ghosts(spec, capacity)?.min(distinct);
-    let patterns = references.patterns.clone();
+    let patterns = references.patterns.as_ref().and_then(|patterns| patterns.at(spec, capacity));
     let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts, future, patterns };
     let start = cpu_s();
     let (counts, series) = nigh_policy::visit(spec, &setup, Host { references, capacity, watch })?;

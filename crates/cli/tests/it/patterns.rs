@@ -128,6 +128,39 @@ fn the_patterns_of_one_run_are_used_in_another() {
     assert_eq!(hits(&[one, "--patterns", one, "--patterns-part", "0%"]), hits(&[one]), "nothing was seen");
 }
 
+/// Code that reads a file, and later the first half of it again, is sequential on the whole. As that, it keeps other code's
+/// pages out of the cache.
+#[test]
+fn patterns_are_not_used_where_they_lose_hits_in_their_own_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("loses.parquet");
+    let mut recording = Recording::create(&path);
+    let [one, other] = ["/data/one", "/data/other"].map(|path| recording.recorder.file(path));
+    let [reads, jumps] = [0x111, 0x222].map(|number| recording.code(number));
+    let mut state = 1_u64;
+    let at_random = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % 80
+    });
+    recording.reads(reads, 0x111, one, 0..140);
+    recording.reads(jumps, 0x222, other, at_random.take(240));
+    recording.reads(reads, 0x111, one, 0..70);
+    recording.recorder.finish().unwrap();
+    let path = text(&path);
+
+    let sim = ["sim", path, "--policy", "aoio", "--size", "108b,220b", "--patterns", path];
+    let hits = |arguments: &[&str]| -> Vec<u64> {
+        let rows = json(arguments)["results"].as_array().unwrap().clone();
+        rows.iter().map(|row| row["hits"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(hits(&sim), hits(&sim[..6]));
+    let table = printed(&sim);
+    let note = "aoio in 108 blocks does without --patterns: the run that they are from has ";
+    assert!(table.contains(note) && !table.contains("aoio in 220 blocks"), "{table}");
+    let shards = [&sim[..], &["--shards", "2"]].concat();
+    assert!(hits(&shards) >= hits(&[&sim[..6], &["--shards", "2"]].concat()));
+}
+
 /// The recorded programs in half of their pages: what LRU hits, what AOIO must hit as it goes, and what OPT hits, in %. On
 /// `grep_loop`, AOIO knows the loop too late for the 28 % that it hits with the patterns of the whole trace.
 #[test]
@@ -157,6 +190,38 @@ fn aoio_on_recorded_programs() {
         // Three files of the system are not in the published counts.
         assert!((goes[0] - lru).abs() < 0.2 && (goes[2] - opt).abs() < 0.05, "{program}: {goes:?}");
         assert!(goes[1] >= aoio && known[1] >= trained, "{program} by {stream}: {goes:?}, {known:?}");
+    }
+}
+
+/// With the patterns of the whole trace, and in the second half with those of the first, `aoio` is at most a point below
+/// what it hits without any.
+#[test]
+fn patterns_do_not_cost_more_than_a_point_on_recorded_programs() {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces/pc");
+    for (program, stream) in
+        [("gcc_build", "pc5"), ("grep_loop", "pc5"), ("sqlite", "pc5"), ("sqlite", "pc8"), ("cscope_build", "pc5")]
+    {
+        let trace = shared.join(format!("{program}.csv.gz"));
+        if !trace.exists() {
+            println!(
+                "skipped: patterns_do_not_cost_more_than_a_point_on_recorded_programs: {} is missing",
+                trace.display()
+            );
+            continue;
+        }
+        let trace = text(&trace);
+        let sim = ["sim", trace, "--stream", stream, "--policy", "aoio", "--size", "6.25%,12.5%,25%,50%,75%"];
+        let sim = [&sim[..], &["--ops", "reads", "--collapse"]].concat();
+        let ratios = |more: &[&str]| -> Vec<f64> {
+            let rows = json(&[&sim[..], more].concat())["results"].as_array().unwrap().clone();
+            rows.iter().map(|row| 100.0 * row["hit_ratio"].as_f64().unwrap()).collect()
+        };
+        let second = ["--warmup", "50%"];
+        let part = ["--warmup", "50%", "--patterns", trace, "--patterns-part", "50%"];
+        for (without, with) in [(ratios(&[]), ratios(&["--patterns", trace])), (ratios(&second), ratios(&part))] {
+            println!("{program} by {stream}: {without:.2?}, with patterns {with:.2?}");
+            assert!(without.iter().zip(&with).all(|(without, with)| *with >= without - 1.0), "{without:?}, {with:?}");
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use nigh_pattern::{Classifier, Limits, Table, Thresholds};
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant, build};
+use nigh_testkit::naive::{self, Reference};
+use rand::{RngExt, SeedableRng};
 
 /// A cache with a slot for each block.
 struct Host {
@@ -76,6 +78,76 @@ fn a_table_is_used_from_the_beginning() {
     };
     assert_eq!(hits(Some(table)), 180, "all of the loop's second and third round");
     assert!(hits(None) < 180);
+}
+
+/// Hits in `capacity` blocks, with the table of a run that made the references `before`.
+fn hits_after(before: &[(u64, u32, u64)], references: &[(u64, u32, u64)], capacity: u32) -> usize {
+    let mut host = Host::new(capacity, 4000, Some(table(before)));
+    let hits = references.iter().filter(|&&(code, file, page)| host.access(code, file, page)).count();
+    host.policy.check();
+    hits
+}
+
+/// A loop of 300 pages in 230 blocks, a third of which is read twice a round: half of the intervals are shorter than what
+/// fits. LRU would hit these alone, half of the references.
+#[test]
+fn a_loop_that_does_not_fit_keeps_a_part_though_half_of_its_intervals_are_short() {
+    let round = (0..200_u64).chain(0..100).chain(200..300);
+    let references: Vec<(u64, u32, u64)> = (0..8).flat_map(|_| round.clone()).map(|page| (1, 1, page)).collect();
+    let hits = hits_after(&references, &references, 230);
+    assert!(hits > 7 * 400 * 6 / 10, "{hits} of {}", references.len());
+}
+
+/// The classifier "keeps updating" the table (section 4.2): what code does now replaces what it did in the earlier run.
+#[test]
+fn a_table_is_updated_by_what_the_code_does_now() {
+    let scan = |file, pages: u64| (0..pages).map(move |page| (1, file, page));
+    let round = |number: u32| scan(1, 150).chain((0..100).map(move |page| (2, 10 + number, page)));
+    let now: Vec<(u64, u32, u64)> = (0..6).flat_map(round).collect();
+    let before: Vec<(u64, u32, u64)> = scan(90, 2000).collect();
+    let (told, known) = (hits_after(&before, &now, 160), hits_after(&now, &now, 160));
+    assert!(told >= known - 150 && told >= 4 * 140, "{told} with the table of a scan, {known} with that of a loop");
+
+    // The loop of the earlier run is a scan now. It must not keep the loop of other code out.
+    let scan_now = |number: u32| scan(20 + number, 300).chain((0..100).map(|page| (2, 2, page)));
+    let now: Vec<(u64, u32, u64)> = (0..8).flat_map(scan_now).collect();
+    let before: Vec<(u64, u32, u64)> = (0..3).flat_map(|_| scan(1, 150)).collect();
+    let hits = hits_after(&before, &now, 160);
+    assert!(hits >= 5 * 100, "{hits} of the 700 that are read again");
+}
+
+/// Six pieces of code in ten files, each of which loops, scans or reads at random for a while: the same hits as a naive
+/// model whose table is a naive one, too.
+#[test]
+fn tables_decide_as_in_the_naive_model() {
+    let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(47);
+    let mut references = Vec::new();
+    while references.len() < 12_000 {
+        let (code, file) = (random.random_range(0..6_u64), random.random_range(0..10_u32));
+        let (pages, times) = (random.random_range(5..120_u64), random.random_range(1..4));
+        let is_random = random.random_range(0..3) == 0;
+        for at in 0..pages * times {
+            references.push((code, file, if is_random { random.random_range(0..pages) } else { at % pages }));
+        }
+    }
+    let (before, now) = references.split_at(references.len() / 2);
+    let named = |&(code, file, page): &(u64, u32, u64)| Reference::by(code, u64::from(file) << 32 | page);
+    let named_before: Vec<Reference> = before.iter().map(named).collect();
+    for (before, named_before) in [(before, &named_before[..]), (&[], &[])] {
+        for capacity in [20, 100, 300] {
+            let mut table_of_codes = Table::default();
+            for (code, &pattern) in table(before).codes() {
+                table_of_codes.set(code, pattern);
+            }
+            let mut host = Host::new(capacity, 1200, Some(Arc::new(table_of_codes)));
+            let mut model = naive::aoio_trained(capacity as usize, named_before);
+            for (at, reference) in now.iter().enumerate() {
+                let &(code, file, page) = reference;
+                let hit = model.reference(named(reference)).hit;
+                assert_eq!(host.access(code, file, page), hit, "reference {at} in {capacity} blocks");
+            }
+        }
+    }
 }
 
 /// References of a recorded program: code by `column`, file, page.

@@ -11,12 +11,15 @@ use crate::naive::{Model, Portion, Reference, Settings, take};
 struct Code {
     /// Its place in the order in which code appeared.
     number: u64,
-    /// For each reference: does it follow the last block of its file, is it a file's first block, is it to a new block?
+    /// For each reference: does it follow the last block of its file, is it a file's first block, and did nobody or other
+    /// code use the block last?
     references: Vec<[bool; 3]>,
     /// How long its blocks waited for their next reference.
     waits: Vec<u64>,
     class: usize,
     period: f64,
+    /// The time of its first reference.
+    began: u64,
 }
 
 const SEQUENTIAL: usize = 0;
@@ -26,6 +29,8 @@ const LOOP: usize = 3;
 
 /// The whole cache.
 pub(super) struct Aoio {
+    /// Class and period by code, from an earlier run.
+    table: BTreeMap<u64, (usize, f64)>,
     capacity: usize,
     history: Portion,
     room: usize,
@@ -45,7 +50,19 @@ impl Aoio {
         let history = settings.history("3");
         let (resident, ghosts, room) = (Vec::new(), Vec::new(), usize::MAX);
         let (codes, used, tails) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Aoio { capacity, history, room, codes, resident, ghosts, used, tails, clock: 0 }
+        let table = BTreeMap::new();
+        Aoio { table, capacity, history, room, codes, resident, ghosts, used, tails, clock: 0 }
+    }
+
+    /// With the table of a run that made the references `before`, in a cache for all of their blocks.
+    pub(super) fn trained(capacity: usize, settings: Settings, before: &[Reference]) -> Aoio {
+        let mut first = Aoio::new(before.len().max(1), Settings(""));
+        for &reference in before {
+            first.reference(reference);
+        }
+        first.codes.values_mut().for_each(Code::classify);
+        let table = first.codes.iter().map(|(&code, seen)| (code, (seen.class, seen.period))).collect();
+        Aoio { table, ..Aoio::new(capacity, settings) }
     }
 
     fn forget(&mut self) {
@@ -78,18 +95,10 @@ impl Aoio {
                 let blocks: Vec<u64> = self.resident.iter().copied().filter(|block| of(block) == code).collect();
                 let code = &self.codes[&code];
                 let (front, back) = (blocks[0], blocks[blocks.len() - 1]);
-                let fits = code.waits.iter().filter(|&&wait| wait < quarters(blocks.len() as u64)).count();
-                if age(back) as f64 > 2.0 * code.period || 2 * fits >= code.waits.len() { back } else { front }
+                if age(back) as f64 > 2.0 * code.period { back } else { front }
             }
         }
     }
-}
-
-/// `length` rounded down to one, 1.25, 1.5 or 1.75 times a power of two.
-fn quarters(length: u64) -> u64 {
-    let power = (0..64).rev().map(|bit| 1u64 << bit).find(|power| *power <= length).expect("it is not 0");
-    let steps = (4 * (length - power)) / power;
-    (4 * power + steps * power).div_ceil(4)
 }
 
 impl Code {
@@ -141,6 +150,7 @@ impl Model for Aoio {
             number,
             class: RANDOM,
             period: f64::INFINITY,
+            began: self.clock,
             ..Code::default()
         });
         let before = self.used.insert(block, (code, self.clock));
@@ -149,9 +159,16 @@ impl Model for Aoio {
         }
         let follows = self.tails.insert(file, index) == index.checked_sub(1) && index > 0;
         let own = self.codes.get_mut(&code).expect("it is known");
-        own.references.push([follows, index == 0, before.is_none()]);
+        own.references.push([follows, index == 0, before.is_none_or(|(other, _)| other != code)]);
         if own.references.len() < 64 || own.references.len().is_multiple_of(16) {
             own.classify();
+            if let Some(&(class, period)) = self.table.get(&code) {
+                let is_early = own.references.len() < 64;
+                let is_before_a_round = class >= SHORT && ((self.clock - own.began) as f64) < period;
+                if own.class < SHORT && (is_early || is_before_a_round) {
+                    (own.class, own.period) = (class, period);
+                }
+            }
         }
         self.resident.insert(0, block);
         self.clock += 1;

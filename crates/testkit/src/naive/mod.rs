@@ -135,6 +135,11 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
     })
 }
 
+/// The model of AOIO with the table of an earlier run that made the references `before`.
+pub fn aoio_trained(capacity: usize, before: &[Reference]) -> Box<dyn Model> {
+    Box::new(aoio::Aoio::trained(capacity, Settings(""), before))
+}
+
 /// The part of a spec after the name: `key=value:key=value`.
 struct Settings<'a>(&'a str);
 
