@@ -85,6 +85,10 @@ impl Shadow {
         // In an order that does not depend on the table.
         gone.sort_unstable_by_key(|&(_, slot)| slot);
         for (block, slot) in gone {
+            if self.slots.get(&block) != Some(&slot) {
+                // A ghost that the policy forgot because of an earlier one.
+                continue;
+            }
             self.policy.remove(Slot(slot));
             self.resident -= u32::from(self.blocks[slot as usize].1);
             self.slots.remove(&block);
