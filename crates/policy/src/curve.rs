@@ -181,7 +181,6 @@ impl Curve {
     fn note_all(&mut self) {
         let references = std::mem::take(&mut self.unnoted);
         self.since.references += references;
-        self.all += references as f64;
         self.fresh += references;
         if self.fresh >= u64::from(self.capacity) {
             self.fresh = 0;
@@ -191,6 +190,8 @@ impl Curve {
                 group.misses.iter_mut().for_each(|misses| *misses *= KEPT);
             }
         }
+        // After the reduction, as the reference in the counts of its group.
+        self.all += references as f64;
     }
 
     /// The policy that is simulated, whether another one chose it, and the blocks of the cache.

@@ -134,7 +134,7 @@ fn the_gain_of_more_memory_is_known() {
     let measured = curve.measured();
     let gains = measured.points.map(|point| (100.0 * point.gain).round());
     assert_eq!(gains, [0.0, 0.0, 0.0, 100.0, 100.0, 100.0], "{measured:?}");
-    assert!(measured.points[PRESENT].gain_error == 0.0);
+    assert!(measured.points.iter().all(|point| point.gain <= 1.0 && point.gain_error < 1e-3), "{measured:?}");
 }
 
 /// After a change of policy, shadows go on with their blocks, and counts begin anew. After a change of size, too.
