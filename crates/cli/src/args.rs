@@ -211,6 +211,10 @@ pub(crate) struct ServeArgs {
     /// Compare checksums of blocks in memory before they are written to devices, and at some reads [default: true]
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) verify: Option<bool>,
+    /// Blocks of a cache that are sampled at least, to estimate its hit ratio with less and with more memory; 0 for no estimate [default: one in 64, but 512 to
+    /// 8192]
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) curves: Option<u32>,
     /// Options of one disk, such as root:read-only,iops=500 (see below)
     #[arg(long, value_name = "NAME:OPTION,...")]
     pub(crate) set: Vec<String>,
@@ -670,11 +674,33 @@ impl TimedArgs {
     }
 }
 
+/// The flags of `nigh plan` that a running server leaves no use for.
+const PLAN_OF_TRACES: [&str; 15] = [
+    "trace",
+    "InputArgs",
+    "have",
+    "add",
+    "target",
+    "policy",
+    "ops",
+    "sample",
+    "device",
+    "readahead",
+    "scheduler",
+    "think",
+    "threads",
+    "html",
+    "force",
+];
+
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed
-    #[arg(value_name = "TRACE")]
-    pub(crate) trace: PathBuf,
+    #[arg(value_name = "TRACE", required_unless_present = "control")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Instead of a trace, ask the running server with this --control socket
+    #[arg(long, value_name = "PATH", conflicts_with_all = PLAN_OF_TRACES)]
+    pub(crate) control: Option<PathBuf>,
     /// The memory that the cache has: bytes (64G), blocks (1000b) or a share of the trace's distinct blocks [default: 10%; for a
     /// recorded program, what the page cache of this machine can take]
     #[arg(long, value_name = "SIZE")]
@@ -724,6 +750,16 @@ pub(crate) struct PlanArgs {
     /// Replace the page if it exists
     #[arg(long, requires = "html")]
     pub(crate) force: bool,
+}
+
+impl PlanArgs {
+    /// The trace.
+    ///
+    /// # Panics
+    /// If the question is about a server.
+    pub(crate) fn trace(&self) -> &Path {
+        self.trace.as_deref().expect("there is a trace or a server")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]

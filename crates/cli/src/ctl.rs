@@ -8,9 +8,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use nigh_control::sidecar;
 use nigh_service::{
-    BLOCK, CandidateStatistics, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics,
-    LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport,
-    PendingState, RecordingStatus, Statistics, TargetStatistics,
+    BLOCK, CandidateStatistics, Command, CurvePoint, CurveStatistics, DiskStatistics, ExportOptions, ExportStatistics,
+    FileExtent, HostStatistics, LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics,
+    LevelServerStatistics, PendingExport, PendingState, RecordingStatus, Statistics, TargetStatistics,
 };
 use nigh_trace::layout::{self, Extent};
 
@@ -179,6 +179,53 @@ fn lender(status: &LenderStatistics) -> String {
     text + &table.to_string()
 }
 
+/// The hit ratio with less and with more memory, of the whole cache or of each tenant.
+fn curves(status: &Statistics) -> String {
+    let tenants = status.tenants.iter().filter_map(|tenant| Some((tenant.name.as_str(), tenant.curve.as_ref()?)));
+    let curves: Vec<(&str, &CurveStatistics)> =
+        status.host.curve.iter().map(|curve| ("all", curve)).chain(tenants).collect();
+    let mut text = String::new();
+    let with_points = || curves.iter().filter(|(_, curve)| curve.none.is_none());
+    if with_points().next().is_some() {
+        let mut table = Table::new(&[
+            "HIT % WITH",
+            "MEMORY",
+            "x0.5",
+            "x0.75",
+            "x1",
+            "x1.5",
+            "x2",
+            "x4",
+            "REFERENCES",
+            "SAMPLED",
+            "POLICY",
+        ]);
+        for (name, curve) in with_points() {
+            let memory = curve.present().map_or_else(|| "-".to_owned(), |present| human_bytes(present.bytes));
+            let cell = |at: usize| curve.points.get(at).map_or_else(String::new, curve_cell);
+            let [half, most, same, more, twice, four] = std::array::from_fn(cell);
+            let (references, sampled) = (grouped(curve.references), grouped(curve.sampled));
+            let policy = curve.policy.clone();
+            table.row([(*name).to_owned(), memory, half, most, same, more, twice, four, references, sampled, policy]);
+        }
+        let _ = writeln!(text, "\n{table}-: not yet known");
+    }
+    for tenant in &status.tenants {
+        if let Some(reason) = tenant.curve.as_ref().and_then(|curve| curve.none.as_ref()) {
+            let _ = writeln!(text, "\n{}: the hit ratio with other memory is not known: {reason}.", tenant.name);
+        }
+    }
+    text
+}
+
+/// A hit ratio and its error, in percent.
+pub(crate) fn curve_cell(point: &CurvePoint) -> String {
+    match (point.hit_ratio, point.error) {
+        (Some(ratio), Some(error)) => format!("{:.1} ±{:.1}", 100.0 * ratio, 100.0 * error),
+        _ => "-".to_owned(),
+    }
+}
+
 /// For people: counts since the server's start.
 fn text(status: &Statistics) -> String {
     let mut text = String::new();
@@ -194,6 +241,9 @@ fn text(status: &Statistics) -> String {
         let would = if ratios.is_empty() { "not known before the cache is full".to_owned() } else { ratios.join(", ") };
         let changes = counted(chosen.changes, "change");
         let _ = writeln!(text, "chosen   {} after {changes}; would hit: {would}", chosen.in_charge());
+    }
+    if let Some(reason) = host.curve.as_ref().and_then(|curve| curve.none.as_ref()) {
+        let _ = writeln!(text, "curve    none: {reason}");
     }
     let _ = writeln!(text, "ahead    {readahead}");
     let _ = writeln!(
@@ -242,6 +292,7 @@ fn text(status: &Statistics) -> String {
             let _ = writeln!(text, "\n{}: {target}: {trouble}.{staged}", disk.name);
         }
     }
+    text += &curves(status);
     text += &rates(status);
     for PendingExport { name, state, seconds } in &status.pending {
         let what = match state {

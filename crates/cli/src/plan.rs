@@ -1,6 +1,7 @@
-//! `nigh plan`: whether more memory or another policy is worth it, answered from a trace.
+//! `nigh plan`: whether more memory or another policy is worth it, answered from a trace or by a running server.
 
 mod ahead;
+mod live;
 mod search;
 mod timed;
 mod told;
@@ -48,8 +49,11 @@ impl Question {
 }
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
+    if let Some(control) = &args.control {
+        return live::run(args, control);
+    }
     // Everything on the command line is looked at before the trace is, which may take long.
-    let read = [&*args.trace].into_iter().chain(args.device.as_deref().map(Path::new));
+    let read = [args.trace()].into_iter().chain(args.device.as_deref().map(Path::new));
     let to = args.html.as_deref().map(|to| Destination::new(to, args.force, &read.collect::<Vec<_>>())).transpose()?;
     let mut specs = asked::parse_policies(&args.policy)?;
     let sample = args.sample.as_deref().map(|text| asked::parse_sample("--sample", text)).transpose()?;
@@ -64,14 +68,14 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     let timing = args.device.as_deref().map(|device| timed::settings(args, device)).transpose()?;
     ensure!(
-        timing.is_none() || args.trace != Path::new("-"),
+        timing.is_none() || args.trace() != Path::new("-"),
         "--device: the trace is read twice, so it must be a file"
     );
 
     // The trace is read again for it.
-    let readahead = ahead::rule(args)?.filter(|_| args.trace != Path::new("-"));
+    let readahead = ahead::rule(args)?.filter(|_| args.trace() != Path::new("-"));
 
-    let (source, mut requests) = source::open(&args.trace, &args.input)?;
+    let (source, mut requests) = source::open(args.trace(), &args.input)?;
     ensure!(
         source.taken != Some(Taken::Above)
             || args.device.is_some()
@@ -116,7 +120,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         let policies: Vec<String> = answers.policies().map(ToString::to_string).collect();
         verdict.ahead = Some(ahead::compare(args, &rule, &policies, verdict.advised_blocks())?);
     }
-    let told = words::tell(&verdict, args, source.taken, is_profiled(&args.trace), of_machine.is_some());
+    let told = words::tell(&verdict, args, source.taken, is_profiled(args.trace()), of_machine.is_some());
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
         false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),

@@ -7,6 +7,7 @@ mod printed;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{AllocateArg, RecordingArgs, RemoteLevelArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
+use crate::results::grouped;
 use crate::sandbox::{self, Account};
 use crate::size::human_bytes;
 use crate::{asked, log, output, record};
@@ -59,6 +61,7 @@ struct File {
     fail_after: Option<String>,
     stop_within: Option<String>,
     verify: Option<bool>,
+    curves: Option<u32>,
     shards: Option<usize>,
     connections: Option<usize>,
     content: Option<String>,
@@ -135,6 +138,8 @@ struct Plan {
     level_wait: Duration,
 }
 
+/// The blocks that curves can sample of a cache.
+const CURVES: RangeInclusive<u32> = 64..=1 << 16;
 /// In place of a file: no list of the blocks in memory.
 const NO_LIST: &str = "none";
 /// The pause between two attempts to reach the level on another host.
@@ -442,6 +447,13 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         None => Duration::ZERO,
     };
     settings.host.verify = args.verify.or(file.verify).unwrap_or(true);
+    settings.host.curves = args.curves.or(file.curves);
+    ensure!(
+        settings.host.curves.is_none_or(|blocks| blocks == 0 || CURVES.contains(&blocks)),
+        "--curves is 0, or from {} to {}",
+        CURVES.start(),
+        CURVES.end()
+    );
     settings.host.shards = args.shards.or(file.shards);
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
@@ -765,6 +777,10 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     );
     let verify = if settings.host.verify { "compared" } else { "not computed" };
     let _ = writeln!(text, "verify   checksums of blocks in memory are {verify}");
+    match settings.host.sampled() {
+        0 => text += "curves   none\n",
+        blocks => _ = writeln!(text, "curves   of {} sampled blocks or more", grouped(blocks.into())),
+    }
     let _ = writeln!(text, "clients  at most {}", settings.connections_max);
     if let Some(path) = control {
         let _ = writeln!(text, "control  {}", path.display());

@@ -100,7 +100,7 @@ const PLAN: &[Flag<PlanArgs>] = &[
     ("--readahead", |args| args.readahead.as_deref().is_some_and(|rule| rule != "none")),
     ("--sample", |args| args.sample.is_some()),
     ("--stream", |args| args.input.stream.is_some()),
-    ("a trace on standard input", |args| args.trace == Path::new("-")),
+    ("a trace on standard input", |args| args.trace.as_deref() == Some(Path::new("-"))),
     ("policies that distinguish no streams", |args| !see_streams(&args.policy)),
 ];
 

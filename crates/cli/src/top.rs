@@ -9,12 +9,13 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use nigh_service::{Command, ControlClient, ControlError};
+use nigh_service::{Command, ControlClient, ControlError, CurveStatistics};
 use serde::Serialize;
 
 use crate::args::SortArg;
 use crate::args::TopArgs;
 use crate::controlled::connect;
+use crate::ctl::curve_cell;
 use crate::output;
 use crate::size::{human_bytes, human_time};
 use crate::table::Table;
@@ -103,6 +104,10 @@ fn summary(interval: &Interval) -> String {
     let mut text = format!(
         "{policy}{chosen}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}"
     );
+    if let Some(curve) = interval.curve.as_ref().filter(|curve| curve.none.is_none()) {
+        let [half, twice, four] = curve_cells(Some(curve));
+        let _ = write!(text, "  hit % x0.5 {half}, x2 {twice}, x4 {four}");
+    }
     if let Some(ContentRow { bytes, blocks_bytes, decoded_per_s, .. }) = &interval.content {
         let (blocks, bytes) = (human_bytes(*blocks_bytes), human_bytes(*bytes));
         let _ = write!(text, "  {blocks} encoded in {bytes}, {decoded_per_s:.0} blocks/s");
@@ -129,10 +134,19 @@ fn summary(interval: &Interval) -> String {
 const HEAD: [&str; 12] =
     ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %", "LATE %"];
 
-const TENANT_HEAD: [&str; 3] = ["TENANT", "OWNS", "PREDICTED %"];
+const TENANT_HEAD: [&str; 6] = ["TENANT", "OWNS", "PREDICTED %", "HIT % x0.5", "x2", "x4"];
 
 fn tenant_cells(tenant: &TenantRow) -> [String; TENANT_HEAD.len()] {
-    [tenant.name.clone(), human_bytes(tenant.resident_bytes), percent(tenant.predicted)]
+    let [half, twice, four] = curve_cells(tenant.curve.as_ref());
+    [tenant.name.clone(), human_bytes(tenant.resident_bytes), percent(tenant.predicted), half, twice, four]
+}
+
+/// Hit ratios with half, twice and four times the memory.
+fn curve_cells(curve: Option<&CurveStatistics>) -> [String; 3] {
+    [0.5, 2.0, 4.0].map(|times| {
+        let point = curve.and_then(|curve| curve.points.iter().find(|point| point.times == times));
+        point.map_or_else(|| "-".to_owned(), curve_cell)
+    })
 }
 
 pub(crate) fn percent(share: Option<f64>) -> String {

@@ -4,7 +4,7 @@
 //! blocks are worth keeping. LIRS, for instance, takes the next new block for one with a short re-use distance whenever
 //! it grows.
 
-use nigh_policy::{Access, Block, Policy, Room, Setup, Slot, Spec, SpecError, build_to_grow};
+use nigh_policy::{Access, Block, Chosen, Policy, Room, Setup, Slot, Spec, SpecError, build_to_grow};
 
 /// The local number of no slot.
 const FREE: u32 = u32::MAX;
@@ -64,6 +64,11 @@ impl Local {
     /// The most slots that the policy can number.
     pub(crate) fn slots_most(&self) -> u32 {
         self.policy.slots_most()
+    }
+
+    /// Its choice, if it chooses among others.
+    pub(crate) fn chosen(&self) -> Option<Chosen> {
+        self.policy.chosen()
     }
 
     /// Blocks that are resident.

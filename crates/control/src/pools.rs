@@ -6,7 +6,7 @@
 //! policy, and the previous one chooses victims as long as it has blocks. Between LRU and MRU nothing moves: the list
 //! is the same.
 
-use nigh_policy::{Access, Block, Slot, SpecError};
+use nigh_policy::{Access, Block, Chosen, Slot, SpecError};
 
 use crate::chains::{Chain, Chains};
 use crate::directive::Order;
@@ -168,6 +168,11 @@ impl Pools {
 
     pub(crate) fn order(&self, pool: u32) -> &Order {
         &self.pools[pool as usize].order
+    }
+
+    /// The choice of the policy of `pool`, if it chooses among others.
+    pub(crate) fn chosen(&self, pool: u32) -> Option<Chosen> {
+        self.pools[pool as usize].policy.as_ref()?.chosen()
     }
 
     /// The pool of a resident slot or of a ghost.

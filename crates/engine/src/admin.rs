@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use nigh_policy::{Chosen, Slot};
+use nigh_policy::curve::Measured;
+use nigh_policy::{Chosen, Slot, Tenant};
 
 use crate::arena::Exclusive;
 use crate::config::Config;
@@ -76,6 +77,12 @@ impl Engine {
         self.policy.chosen()
     }
 
+    /// The hit ratio that `tenant` would have with less and with more memory, or the whole cache if there are no tenants; or the reason why that cannot be measured.
+    /// `None` without references, or if curves are off.
+    pub fn curve(&self, tenant: Tenant) -> Option<Result<Measured, String>> {
+        self.curves.measured(tenant)
+    }
+
     /// The state of block number `block` of `volume` in the cache.
     pub fn state(&self, volume: Volume, block: u64) -> BlockState {
         match self.memory.current(&self.slots, Key::new(volume, block)) {
@@ -120,6 +127,7 @@ impl Engine {
     /// On a broken one.
     pub fn check(&mut self) {
         self.policy.check();
+        self.curves.check();
         self.slots.check();
         self.check_tenants();
         self.memory.reclaim(&mut self.volumes);

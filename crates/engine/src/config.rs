@@ -48,6 +48,9 @@ pub struct Config {
     /// Prefetched blocks enter the policy when they are fetched, as in published systems. Otherwise they wait beside it for their first
     /// use. Ignored with tenants and with unified policies, which have rules of their own.
     pub into_policy: bool,
+    /// The cache, or each tenant, has a curve: the hit ratio that it would have with less and with more memory. At least this many blocks are sampled of a cache, if it has so
+    /// many. 0 for no curves.
+    pub curves: u32,
 }
 
 /// Limits that an engine never exceeds.
@@ -135,6 +138,7 @@ impl Config {
             verify: 0,
             fixed_hash: false,
             into_policy: false,
+            curves: 0,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::checks::Checks;
 use crate::choice;
 use crate::cleaner::Cleaner;
 use crate::config::Config;
+use crate::curves::Curves;
 use crate::decider::Decider;
 use crate::error::ConfigError;
 use crate::files::Files;
@@ -45,6 +46,7 @@ pub struct Engine {
     /// Size of a block, as a power of two.
     pub(crate) shift: u32,
     pub(crate) policy: Box<dyn Decider>,
+    pub(crate) curves: Curves,
     /// The number of references so far.
     pub(crate) tick: u64,
     pub(crate) size: Size,
@@ -80,6 +82,7 @@ impl Engine {
         Ok(Engine {
             shift,
             policy,
+            curves: Curves::new(&config),
             tick: 0,
             size: Size::new(capacity, ghosts, marks),
             slots,

@@ -17,6 +17,7 @@ mod config;
 mod cost;
 mod counters;
 mod course;
+mod curves;
 mod decider;
 mod device;
 mod dirty;

@@ -41,6 +41,7 @@ impl Engine {
             }
             let access = self.access(Key::new(request.volume, block), Kind::Read, request.tenant, request.stream);
             self.policy.hit(slot, &access);
+            self.measure(&access);
         }
         if self.levels.unified {
             // A dirty block that belongs elsewhere may go to another level.

@@ -27,6 +27,14 @@ impl Engine {
         Access { block, tenant, stream, kind, tick }
     }
 
+    /// Counts a reference that the policy has received for the curve.
+    #[inline(always)]
+    pub(crate) fn measure(&mut self, access: &Access) {
+        if self.curves.takes(access) {
+            self.curves.reference(access, &*self.policy, &self.config.policy, &self.size);
+        }
+    }
+
     /// Reports a reference to `key` to the policy, unless it is the first one after a prefetch of `key` that was
     /// reported. Returns where the block is kept afterwards, its frame if there is one (otherwise the caller must `place` one),
     /// and whether it was resident.
@@ -46,6 +54,7 @@ impl Engine {
                 self.note_late(slot, frame, tenant);
                 if !self.memory.first_use(&mut self.volumes, key.volume(), frame) || self.policy.counts_first_use() {
                     self.policy.hit(slot, &access);
+                    self.measure(&access);
                     if self.levels.unified {
                         self.follow_orders();
                     }
@@ -79,6 +88,7 @@ impl Engine {
             }
         }
         self.policy.insert(slot, &access);
+        self.measure(&access);
         let (decider, known) = self.deciding();
         decider.go_on(&access, &|slot| known.block(slot));
         self.slots.resident += 1;

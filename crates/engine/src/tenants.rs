@@ -106,6 +106,7 @@ impl Engine {
     pub fn close_tenant(&mut self, tenant: Tenant) {
         if let Some(tenants) = self.policy.tenants_mut() {
             tenants.close(tenant);
+            self.curves.forget(tenant);
             self.told(tenant);
         }
     }

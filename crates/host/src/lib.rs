@@ -10,6 +10,7 @@ mod change;
 mod check;
 mod common;
 mod content;
+mod curve;
 mod damage;
 mod device;
 mod disk;
@@ -49,6 +50,7 @@ pub use nigh_engine::{Fault, WriteMode};
 
 pub use check::problems;
 pub use content::ContentStatistics;
+pub use curve::{CurvePoint, CurveStatistics};
 pub use error::{
     ChangeError, DiskError, HintError, HostError, LevelError, Poisoned, StartError, SubmitError, Unwritten,
 };

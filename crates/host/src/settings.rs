@@ -240,6 +240,9 @@ pub struct Settings {
     pub patience: Duration,
     /// Whether blocks in memory have checksums: they are compared before blocks are written to devices, and at some reads.
     pub verify: bool,
+    /// Blocks that the curves sample of a cache of the present size, at least: the hit ratio with less and with more memory. If absent, by the memory
+    /// ([`Settings::sampled`]); 0 for no curves.
+    pub curves: Option<u32>,
     /// Parts of the cache, each with a lock of its own; if absent, chosen by the number of processors.
     pub shards: Option<usize>,
     /// If present, part of the memory holds encoded blocks. It counts as a level, the first one.
@@ -253,6 +256,15 @@ pub struct Settings {
     /// The disks at the start.
     pub disks: Vec<DiskSettings>,
 }
+
+/// Curves sample one in so many blocks of the cache, but
+const SAMPLED_ONE_IN: u64 = 64;
+
+/// at least this many
+const SAMPLED_LEAST: u32 = 512;
+
+/// and at most this many, or twice as many because shares are powers of two.
+const SAMPLED_MOST: u32 = 8192;
 
 impl Settings {
     /// Default of the operations of a shard at a device: high enough for a fast device.
@@ -282,6 +294,7 @@ impl Settings {
             depth: Settings::DEPTH,
             patience: Settings::PATIENCE,
             verify: true,
+            curves: None,
             shards: None,
             content: None,
             levels: Vec::new(),
@@ -317,11 +330,18 @@ impl Settings {
         (memory / BLOCK / self.shards() as u64).clamp(1, u64::from(u32::MAX)) as u32
     }
 
+    /// Blocks that the curves sample of the cache, at least, if it has so many.
+    pub fn sampled(&self) -> u32 {
+        let blocks = (self.memory / BLOCK / SAMPLED_ONE_IN) as u32;
+        self.curves.unwrap_or(blocks.clamp(SAMPLED_LEAST, SAMPLED_MOST))
+    }
+
     /// The engine configuration of one shard.
     pub(crate) fn engine(&self) -> Config {
         let capacity = self.blocks_per_shard(self.memory);
         let mut config = Config::new(capacity, self.policy.clone());
         config.block_bytes = BLOCK as u32;
+        config.curves = self.sampled().div_ceil(self.shards() as u32);
         config.verify = if self.verify { VERIFY } else { 0 };
         config.tenants = self.allocate.map(|allocation| Tenants {
             control: Control {

@@ -7,6 +7,7 @@ use nigh_policy::{Candidate, Chosen};
 
 use crate::common::Common;
 use crate::content::ContentStatistics;
+use crate::curve::CurveStatistics;
 use crate::disk::Disk;
 use crate::latency::LatencySummary;
 use crate::level::LevelStatistics;
@@ -46,6 +47,9 @@ pub struct HostStatistics {
     /// The choice of a policy that chooses among others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<ChoiceStatistics>,
+    /// The hit ratio with less and with more memory, without tenants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<CurveStatistics>,
     /// Encoded blocks.
     #[serde(default)]
     pub content: Option<ContentStatistics>,
@@ -226,6 +230,7 @@ impl Common {
             waiting: waiting.into(),
             device_queue: queued.into(),
             chosen: cache.chosen(),
+            curve: cache.curve(),
             content: cache.content_statistics(),
             levels: cache.level_statistics(),
         }

@@ -10,6 +10,7 @@ use nigh_engine::{ConfigError, Engine, Piece};
 use nigh_policy::Tenant;
 
 use crate::cache::Cache;
+use crate::curve::CurveStatistics;
 use crate::disk::Disk;
 use crate::error::{DiskError, HintError, Poisoned};
 use crate::extent::FileExtent;
@@ -43,6 +44,9 @@ pub struct TenantStatistics {
     pub overruled: u64,
     /// Of these, blocks that it referenced before that one.
     pub mistakes: u64,
+    /// The hit ratio with less and with more memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<CurveStatistics>,
 }
 
 /// Gives all disks of each tenant the floor, the ceiling and the policy of those that have one. An error if two of them differ.
@@ -135,8 +139,10 @@ impl Cache {
     }
 
     fn statistics_of(&self, tenant: Tenant, disks: &[Arc<Disk>]) -> Option<TenantStatistics> {
-        let read = |engine: &mut Engine| (engine.statistics(tenant), engine.owned(tenant), engine.policy_of(tenant));
-        let (of, owned, policy) = self.tenants(read).ok()?;
+        let read = |engine: &mut Engine| {
+            (engine.statistics(tenant), engine.owned(tenant), engine.policy_of(tenant), engine.curve(tenant))
+        };
+        let (of, owned, policy, curve) = self.tenants(read).ok()?;
         let (of, settings) = (of?, disks.first()?.settings());
         Some(TenantStatistics {
             name: settings.tenant().to_owned(),
@@ -151,6 +157,7 @@ impl Cache {
             lists_dropped: of.lists_dropped,
             overruled: of.overruled,
             mistakes: of.mistakes,
+            curve: CurveStatistics::of(curve.into_iter().collect()),
         })
     }
 

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use nigh_engine::{ConfigError, Counters, Gauges, Outcome, Port, PortConfig, Refusal, WriteMode};
+use nigh_policy::Tenant;
 
 use crate::cache::Cache;
+use crate::curve::CurveStatistics;
 use crate::disk::Disk;
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::mailbox::Mailbox;
@@ -235,6 +237,15 @@ impl Cache {
         let shards =
             (0..self.shards()).filter_map(|shard| self.peek(shard, |core| core.engine.chosen()).ok().flatten());
         ChoiceStatistics::of(&shards.collect::<Vec<_>>())
+    }
+
+    /// The hit ratio with less and with more memory, in all shards that are not poisoned; nothing with tenants, which have their own.
+    pub(crate) fn curve(&self) -> Option<CurveStatistics> {
+        if self.has_tenants() {
+            return None;
+        }
+        let curve = |shard| self.peek(shard, |core| core.engine.curve(Tenant(0))).ok().flatten();
+        CurveStatistics::of((0..self.shards()).filter_map(curve).collect())
     }
 
     /// The counters of `disk` and the number of its dirty blocks, in sum, without poisoned shards.

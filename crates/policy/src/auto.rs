@@ -16,66 +16,21 @@
 //! Blocks are sampled one by one; with a candidate that looks at neighbours, in extents of 32 blocks, and shadows have four times as many.
 
 mod choice;
-mod shadow;
 
 use crate::chosen::{Candidate, Chosen};
 use crate::recency::SLOTS_MOST;
-use crate::sample::hash;
+use crate::shadow::{Sample, Shadow};
 use crate::spec::{Configured, Info, Param, Params, Setup, Spec, SpecError};
 use crate::values::Values;
 use crate::{Access, Block, Kind, Policy, Room, Slot, Stream, Succession, build, build_to_grow, ghosts};
 
 use choice::Choice;
-use shadow::Shadow;
-
-/// Blocks in an extent are sampled together: 2^5.
-const EXTENT_BITS: u32 = 5;
-
-/// With extents, shadows have 2^2 times as many blocks.
-const EXTENT_MORE_BITS: u32 = 2;
 
 /// A successor's room grows by this many blocks, and their part of the slots, at a time. Slots alone would not do: a replay has more of them than a server.
 const GROWTH: u32 = 1024;
 
 /// A predecessor hands over this many blocks or ghosts at a time.
 const STEP: u32 = 16;
-
-/// Which blocks are sampled: those of which the last bits of the hash are 0.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    bits: u32,
-    /// Blocks that a shadow has at least, if the cache has so many.
-    least: u32,
-    extents: bool,
-}
-
-impl Sample {
-    /// For a cache of `capacity` blocks.
-    fn new(capacity: u32, least: u32, extents: bool) -> Sample {
-        let least = if extents { least << EXTENT_MORE_BITS } else { least };
-        Sample { bits: (capacity / least).checked_ilog2().unwrap_or(0), least, extents }
-    }
-
-    /// For a cache of `capacity` blocks from now on. A shadow may become a quarter smaller and a half larger than when it began before the share changes.
-    fn resize(self, capacity: u32) -> Sample {
-        let size = u64::from(self.of(capacity));
-        let least = u64::from(self.least);
-        let fits = size < 3 * least && (4 * size >= 3 * least || self.bits == 0);
-        let bits = (capacity / self.least).checked_ilog2().unwrap_or(0);
-        if fits { self } else { Sample { bits, ..self } }
-    }
-
-    /// Whether `block` is sampled. The lower half of the hash decides: in a sample by the upper half (`--sample`), the share is the same.
-    #[inline(always)]
-    fn takes(self, block: Block) -> bool {
-        let unit = if self.extents { Block { index: block.index >> EXTENT_BITS, ..block } } else { block };
-        hash(unit).trailing_zeros() >= self.bits
-    }
-
-    fn of(self, count: u32) -> u32 {
-        count >> self.bits
-    }
-}
 
 /// A policy that grows until it can take over.
 struct Growing {
@@ -192,7 +147,7 @@ impl Auto {
 }
 
 /// The most ghosts of any candidate.
-fn ghosts_most(capacity: u32) -> u32 {
+pub(crate) fn ghosts_most(capacity: u32) -> u32 {
     capacity.saturating_add(capacity.div_ceil(2))
 }
 

@@ -11,6 +11,13 @@ pub struct Chosen {
     pub candidates: Vec<Candidate>,
 }
 
+impl Chosen {
+    /// The policy that decides at present.
+    pub fn in_charge(&self) -> Option<&Spec> {
+        self.candidates.iter().find(|candidate| candidate.in_charge).map(|candidate| &candidate.policy)
+    }
+}
+
 /// A policy to choose, and what its shadow did recently.
 #[derive(Clone, Debug)]
 pub struct Candidate {

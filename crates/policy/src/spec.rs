@@ -124,6 +124,27 @@ impl Spec {
         &self.name
     }
 
+    /// An error if a parameter is a number of blocks, bytes or references: in a simulation of a part of the blocks, or of another size, it would mean something else.
+    pub(crate) fn check_scales(&self) -> Result<(), SpecError> {
+        let params = self.params(self.info())?;
+        for (key, value) in &self.given {
+            let values = match params.param(key).values {
+                Values::Or(_, values) => *values,
+                values => values,
+            };
+            let is_scaled = match values {
+                Values::Portion { .. } | Values::Size | Values::Bytes => value.ends_with('%'),
+                // References.
+                Values::Whole { .. } if key == "correlated" => value == "0",
+                _ => true,
+            };
+            if !is_scaled {
+                return Err(params.bad(key, "a share, because a part of the blocks is simulated at other sizes"));
+            }
+        }
+        Ok(())
+    }
+
     /// The parameters for the policy described by `info`, after a check of every key and value.
     pub(crate) fn params(&self, info: &'static Info) -> Result<Params, SpecError> {
         let params = Params { info, given: self.given.clone() };

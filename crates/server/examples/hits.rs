@@ -1,5 +1,5 @@
-//! `hits DEPTH[,READAHEAD] ROUNDS`: reads of 4 KiB over NBD from a server that has all in memory, `DEPTH` at a time, with a rule of
-//! read-ahead. `cargo xtask instructions` counts the instructions that a round adds.
+//! `hits DEPTH[,READAHEAD[,POLICY[,CURVES]]] ROUNDS`: reads of 4 KiB over NBD from a server that has all in memory, `DEPTH` at a time, with a rule of
+//! read-ahead, a policy, and the blocks that its curves sample at least. `cargo xtask instructions` counts the instructions that a round adds.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -20,11 +20,16 @@ const HEADER: usize = 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [depth, rounds] = arguments.as_slice() else { return Err("expected DEPTH[,READAHEAD] ROUNDS".into()) };
-    let (depth, readahead) = depth.split_once(',').unwrap_or((depth, "none"));
-    let (depth, rounds): (usize, usize) = (depth.parse()?, rounds.parse()?);
+    let [depth, rounds] = arguments.as_slice() else {
+        return Err("expected DEPTH[,READAHEAD[,POLICY[,CURVES]]] ROUNDS".into());
+    };
+    let mut parts = depth.split(',');
+    let depth: usize = parts.next().unwrap_or_default().parse()?;
+    let (readahead, policy) = (parts.next().unwrap_or("none"), parts.next().unwrap_or("lirs"));
+    let (curves, rounds): (u32, usize) = (parts.next().unwrap_or("0").parse()?, rounds.parse()?);
     let export = ExportSettings::new("disk", format!("memory:{}", BLOCKS * BLOCK).parse()?);
-    let mut settings = Settings::new(2 * (BLOCKS * BLOCK) as u64, "lirs".parse()?, vec![export]);
+    let mut settings = Settings::new(2 * (BLOCKS * BLOCK) as u64, policy.parse()?, vec![export]);
+    settings.host.curves = Some(curves);
     settings.host.readahead = readahead.parse()?;
     let server = Service::start(settings)?;
     let (ours, theirs) = UnixStream::pair()?;

@@ -33,9 +33,10 @@ mod tls;
 
 pub use nigh_host::{
     Allocation, BLOCK, CandidateStatistics, ChoiceStatistics, Chunk, ClientTlsSettings, ContentSettings,
-    ContentStatistics, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics,
-    LatencySummary, LevelServerStatistics, LevelSettings, LevelStatistics, Order, RemoteLevelSettings, Scheme,
-    ServerShare, Settings as HostSettings, TargetStatistics, TenantStatistics, Unwritten, WarmSettings, WriteMode,
+    ContentStatistics, CurvePoint, CurveStatistics, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent,
+    HintError, HostStatistics, LatencySummary, LevelServerStatistics, LevelSettings, LevelStatistics, Order,
+    RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings, TargetStatistics, TenantStatistics, Unwritten,
+    WarmSettings, WriteMode,
 };
 
 pub use command::Command;

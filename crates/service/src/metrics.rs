@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nigh_host::{
-    CandidateStatistics, ContentStatistics, DiskStatistics, HostStatistics, Latencies, LevelServerStatistics,
-    LevelStatistics, TenantStatistics,
+    CandidateStatistics, ContentStatistics, CurvePoint, CurveStatistics, DiskStatistics, HostStatistics, Latencies,
+    LevelServerStatistics, LevelStatistics, TenantStatistics,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -155,6 +155,14 @@ struct OfTenant {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
+struct OfSize {
+    /// Empty for the whole cache.
+    tenant: String,
+    /// By the present size.
+    times: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
 struct OfKind {
     export: String,
     kind: &'static str,
@@ -221,6 +229,7 @@ impl Collector for Statistics {
             candidate("policy_shards", "Shards in which the policy decides", |of| Some(of.shards.into()))?;
             candidate("policy_hit_ratio", "Share of recent references that it would have hit", |of| of.hit_ratio)?;
         }
+        self.encode_curves(&mut encoder)?;
         let mut gauge = |name, help, value: Value| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for export in &self.exports {
@@ -314,6 +323,33 @@ impl Collector for Statistics {
             }
         }
         Ok(())
+    }
+}
+
+impl Statistics {
+    /// Hit ratios with less and with more memory, as far as they are known.
+    fn encode_curves(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let tenants = self.tenants.iter().filter_map(|of| Some((of.name.as_str(), of.curve.as_ref()?)));
+        let curves: Vec<(&str, &CurveStatistics)> =
+            self.host.curve.iter().map(|curve| ("", curve)).chain(tenants).collect();
+        if curves.is_empty() {
+            return Ok(());
+        }
+        let mut gauge = |name, help, value: fn(&CurvePoint) -> Option<f64>| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (tenant, curve) in &curves {
+                for point in &curve.points {
+                    let Some(value) = value(point) else { continue };
+                    let of = OfSize { tenant: (*tenant).to_owned(), times: point.times.to_string() };
+                    ConstGauge::new(value).encode(family.encode_family(&of)?)?;
+                }
+            }
+            Ok::<_, fmt::Error>(())
+        };
+        gauge("curve_hit_ratio", "Hit ratio with so many times the memory", |point| point.hit_ratio)?;
+        let help = "Half the width of the 95 % confidence interval of the hit ratio with so many times the memory";
+        gauge("curve_hit_ratio_error", help, |point| point.error)?;
+        gauge("curve_memory_bytes", "So many times the memory", |point| Some(point.bytes as f64))
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn sim(args: &PlanArgs) -> anyhow::Result<SimArgs> {
         bail!("'nigh sim' has another name")
     };
     let mut sim = SimArgs { input: args.input.clone(), ops: args.ops, threads: args.threads, ..*parsed };
-    sim.trace = vec![args.trace.clone()];
+    sim.trace = vec![args.trace().to_owned()];
     sim.timed.readahead.clone_from(&args.readahead);
     Ok(sim)
 }

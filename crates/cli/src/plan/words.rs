@@ -79,7 +79,7 @@ fn points(difference: f64) -> String {
     format!("{:+.1}{NO_BREAK}points", 100.0 * difference)
 }
 
-fn amount(cost: f64) -> String {
+pub(super) fn amount(cost: f64) -> String {
     if cost >= 100.0 { format!("{cost:.0}") } else { format!("{cost:.2}") }
 }
 
@@ -351,7 +351,7 @@ fn certainty(verdict: &Verdict) -> String {
 fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: bool) -> String {
     let answers = verdict.answers;
     let (have, grown) = (answers.question.have, answers.question.grown());
-    let trace = quoted(&args.trace);
+    let trace = quoted(args.trace());
     let flag = |blocks| size_flag(blocks, verdict.trace.block_bytes);
     let serve = |blocks: u64, policy: &str| {
         // A server's memory is in whole KiB.
@@ -384,7 +384,7 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: b
         }
         // A program can give the kernel's page cache hints, but cannot change its policy.
         Advice::Change | Advice::Both if is_profiled => {
-            let profile = quoted(&args.trace.with_extension("aoio"));
+            let profile = quoted(&args.trace().with_extension("aoio"));
             format!("nigh patterns {trace} --profile {profile}    # then: nigh advise --profile {profile} -- PROGRAM")
         }
         Advice::Change | Advice::Grow | Advice::Both if taken == Some(Taken::Above) => {
@@ -427,7 +427,7 @@ fn bytes_flag(bytes: u64) -> String {
 }
 
 /// A path as a shell reads it.
-fn quoted(path: &Path) -> String {
+pub(super) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,:=@%".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use nigh_service::{
-    BLOCK, ChoiceStatistics, DiskStatistics, LatencySummary, LevelStatistics, Statistics, TenantStatistics,
+    BLOCK, ChoiceStatistics, CurveStatistics, DiskStatistics, LatencySummary, LevelStatistics, Statistics,
+    TenantStatistics,
 };
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ pub(super) struct Interval {
     pub(super) policy: String,
     /// The policies in charge, if `policy` chooses among others.
     pub(super) chosen: Option<String>,
+    /// The hit ratio with less and with more memory, without tenants.
+    pub(super) curve: Option<CurveStatistics>,
     pub(super) memory_bytes: u64,
     pub(super) resident_bytes: u64,
     pub(super) connections: u64,
@@ -64,12 +67,14 @@ pub(super) struct LevelRow {
 }
 
 /// A tenant.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct TenantRow {
     pub(super) name: String,
     pub(super) resident_bytes: u64,
     /// References that its list predicted, of those made while it had one; none without any.
     pub(super) predicted: Option<f64>,
+    /// Its hit ratio with less and with more memory.
+    pub(super) curve: Option<CurveStatistics>,
 }
 
 impl TenantRow {
@@ -81,6 +86,7 @@ impl TenantRow {
             name: now.name.clone(),
             resident_bytes: now.resident_bytes,
             predicted: (all > 0).then(|| predicted as f64 / all as f64),
+            curve: now.curve.clone(),
         }
     }
 }
@@ -252,6 +258,7 @@ impl Interval {
             seconds,
             policy: now.host.policy.clone(),
             chosen: now.host.chosen.as_ref().map(ChoiceStatistics::in_charge),
+            curve: now.host.curve.clone(),
             memory_bytes: now.host.memory_bytes,
             resident_bytes: now.host.resident_bytes,
             connections: now.connections,

@@ -153,6 +153,20 @@ fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: 
 
 /// The status of a server that has served the trace.
 fn status_after(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: u64, more: &[&str]) -> Value {
+    let look = |control: &str| json(&nigh(&["ctl", "--control", control, "status", "--json"]));
+    look_after(folder, trace, policy, blocks, in_flight, more, look)
+}
+
+/// What `look` finds at the control socket of a server that has served the trace.
+fn look_after<R>(
+    folder: &Folder,
+    trace: &Trace,
+    policy: &str,
+    blocks: u64,
+    in_flight: u64,
+    more: &[&str],
+    look: impl FnOnce(&str) -> R,
+) -> R {
     let image = folder.empty_image("image", trace.disk_bytes);
     let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
     let disk = format!("disk={image}");
@@ -161,9 +175,9 @@ fn status_after(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_fl
     let rule: &[&str] = if more.contains(&"--readahead") { &[] } else { &["--readahead", "none"] };
     let server = folder.serve(&[&plain[..], rule, more].concat());
     feed(&server, &trace.requests, in_flight);
-    let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));
+    let found = look(&control);
     server.end();
-    status
+    found
 }
 
 /// Sends the requests in their order. Whatever follows a write waits until it is over, since a block is referenced when
@@ -314,6 +328,81 @@ fn auto_changes_in_service_as_in_a_replay() {
             assert!(candidates.iter().all(|of| of["hit_ratio"].as_f64().is_some()), "{status}");
         }
     }
+}
+
+/// A small cache is simulated as a whole for its curve: each size hits as often as a replay of that size.
+#[test]
+fn curves_equal_replays() {
+    let folder = Folder::new();
+    for trace in [phases(&folder), generated(&folder, "writes")] {
+        let (csv, columns) = (trace.csv.to_str().unwrap(), "op=0,offset=1,length=2,offset-unit=bytes");
+        let of_trace = ["sim", csv, "--columns", columns, "--block-size", "4096", "--json"];
+        for policy in ["lirs", "arc", "w-tinylfu"] {
+            let sizes = ["--size", "32b,48b,64b,96b,128b,256b", "--policy", policy];
+            let replayed = json(&nigh(&[&of_trace[..], &sizes].concat()));
+            let rows = replayed["results"].as_array().unwrap();
+            let status = status_after(&folder, &trace, policy, 64, IN_FLIGHT, &[]);
+            let curve = &status["curve"];
+            assert_eq!(curve["policy"], policy, "{status}");
+            assert_eq!(curve["references"], rows[0]["references"], "{status}");
+            let points = curve["points"].as_array().unwrap();
+            assert_eq!(points.len(), rows.len());
+            for (point, row) in points.iter().zip(rows) {
+                assert_eq!(point["bytes"].as_u64().unwrap(), BLOCK * row["size_blocks"].as_u64().unwrap());
+                assert_eq!(point["hits"], row["hits"], "{policy} on {}: {point}, {row}", trace.name);
+            }
+        }
+    }
+}
+
+/// Each tenant has a curve, of about as many blocks as it has; with `auto`, of the policy in charge.
+#[test]
+fn tenants_have_curves() {
+    let folder = Folder::new();
+    let trace = phases(&folder);
+    for (policy, in_charge) in
+        [("lirs", &["lirs"][..]), ("lru", &["lru"]), ("auto", &["lirs", "s3-fifo", "w-tinylfu", "mq"])]
+    {
+        let status = status_after(&folder, &trace, policy, 64, IN_FLIGHT, &["--allocate", "static"]);
+        assert_eq!(status["curve"], Value::Null, "{status}");
+        let curve = &status["tenants"][0]["curve"];
+        assert!(in_charge.contains(&curve["policy"].as_str().unwrap()), "{status}");
+        let present = &curve["points"][2];
+        let blocks = present["bytes"].as_u64().unwrap() / BLOCK;
+        assert!((50..=64).contains(&blocks), "{status}");
+        assert!(present["hit_ratio"].as_f64().is_some(), "{status}");
+    }
+}
+
+/// A loop that is longer than the cache: the server knows how much more memory brings, in words, as JSON and for Prometheus. With curves off, it is an error.
+#[test]
+fn a_server_says_what_more_memory_brings() {
+    let folder = Folder::new();
+    let request = |at: u64| Request { offset: at % 100 * BLOCK, length: BLOCK as u32, ..Request::default() };
+    let trace = place(&folder, "loop".to_owned(), (0..12_800).map(request).collect());
+    look_after(&folder, &trace, "lru", 64, IN_FLIGHT, &[], |control| {
+        let plan = ["plan", "--control", control, "--cost", "4/MiB"];
+        let text = String::from_utf8(nigh(&plan).stdout).unwrap();
+        let expected = "disk: +256 KiB brings 0 to 100 % hits, nearly no misses (+100.0 points ± 0.0). It costs 1.00 at 4/MiB, 0.01 a point.\n";
+        let next = format!("next:\n  nigh ctl --control {control} set memory 512K\n");
+        assert_eq!(text, expected.to_owned() + &next);
+        let answer = json(&nigh(&[&plan[..], &["--json"]].concat()));
+        let answer = &answer["answers"][0];
+        assert_eq!((&answer["verdict"], &answer["certainty"]), (&"grow".into(), &"high".into()), "{answer}");
+        assert_eq!((&answer["bytes"], &answer["cost"]), (&(256 << 10).into(), &1.0.into()), "{answer}");
+        let text = String::from_utf8(nigh(&["ctl", "--control", control, "status"]).stdout).unwrap();
+        let line = text.lines().find(|line| line.starts_with("all ")).unwrap_or_else(|| panic!("{text}"));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ratios = ["0.0", "±0.0", "0.0", "±0.0", "0.0", "±0.0", "0.0", "±0.0", "100.0", "±0.0", "100.0", "±0.0"];
+        assert_eq!(words, [&["all", "256", "KiB"], &ratios[..], &["12,800", "12,800", "lru"]].concat());
+        let top = json(&nigh(&["top", "--control", control, "--interval", "0.1", "--json"]));
+        assert_eq!(top["curve"]["points"][4]["hit_ratio"].as_f64().unwrap().round(), 1.0, "{top}");
+    });
+    let refused = look_after(&folder, &trace, "lru", 64, IN_FLIGHT, &["--curves", "0"], |control| {
+        Command::new(env!("CARGO_BIN_EXE_nigh")).args(["plan", "--control", control]).output().unwrap()
+    });
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && message.contains("--curves 0"), "{message}");
 }
 
 /// A client that waits for each reply: what is fetched ahead is there, as in the replay.

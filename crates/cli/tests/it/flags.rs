@@ -413,7 +413,10 @@ fn flags_8_of_plan_are_refused_or_change_something() {
         flag("--html", "", &[]),
         flag("--force", "", &[("--html", "")]),
     ];
-    let others = [("--threads", "results are the same with any number")];
+    let others = [
+        ("--threads", "results are the same with any number"),
+        ("--control", "it asks a server; `agreement` has tests of it, and clap refuses it beside the others"),
+    ];
     check_all("plan", &flags, &others);
     Walk {
         flags: &flags,
@@ -469,6 +472,7 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
         flag("--depth", "3", &[]),
         flag("--fail-after", "9s", &[]),
         flag("--stop-within", "9s", &[]),
+        flag("--curves", "100", &[]),
         Flag { name: "--verify=false", ..flag("--verify=false", "", &[]) },
         flag("--set", "disk:iops=5", &[]),
         flag("--read-only", "", &[]),

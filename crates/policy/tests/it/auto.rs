@@ -97,6 +97,23 @@ fn the_contract_holds_through_changes() {
     }
 }
 
+/// A cache that grows samples a smaller share of its blocks: shadows forget blocks and ghosts, whatever else a policy forgets because of that.
+#[test]
+fn a_cache_grows_and_shrinks() {
+    const BLOCKS: u32 = 4_000;
+    let spec = "auto:shadow=64:candidates=lirs+s3-fifo+w-tinylfu+mq+arc+2q+clock-pro+dulo";
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
+    let mut host = Host::new(spec, 200, BLOCKS, Slots::Forever, None);
+    for capacity in [1_000, 100, 2_000, 300, 1_500] {
+        (0..20_000).for_each(|_| _ = host.access_unchecked((4_000.0_f64.powf(random.random()) - 1.0) as u64));
+        host.resize(capacity, 2 * capacity);
+        while host.resident().len() > capacity as usize {
+            host.shed();
+        }
+        host.check();
+    }
+}
+
 /// If phases are long enough to pay for a change, it is better than every policy that it chooses among.
 #[test]
 fn phases_pay() {

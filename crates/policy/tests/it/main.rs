@@ -5,6 +5,7 @@
 mod aoio;
 mod auto;
 mod contract;
+mod curve;
 mod dulo;
 mod figures_dulo;
 mod figures_history;
