@@ -132,6 +132,7 @@ fn several_threads_share_an_engine() {
         verify: 3,
         fixed_hash: false,
         into_policy: false,
+        curves: 0,
     };
     let mut engine = Engine::new(config).expect("a possible set-up");
     engine.attach(Port(0), PortConfig { depth: 4, ..PortConfig::default() }).expect("not open yet");

@@ -39,6 +39,7 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
         verify: 1,
         fixed_hash: false,
         into_policy: false,
+        curves: 0,
     }
 }
 

@@ -198,6 +198,7 @@ fn config(random: &mut Random) -> Config {
         verify: 0,
         fixed_hash: true,
         into_policy: capacity.is_multiple_of(5),
+        curves: if capacity.is_multiple_of(3) { 16 } else { 0 },
     }
 }
 
