@@ -8,9 +8,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use nigh_control::sidecar;
 use nigh_service::{
-    BLOCK, CandidateStatistics, Command, CurvePoint, CurveStatistics, DiskStatistics, ExportOptions, ExportStatistics,
-    FileExtent, HostStatistics, LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics,
-    LevelServerStatistics, PendingExport, PendingState, RecordingStatus, Statistics, TargetStatistics,
+    BLOCK, CandidateStatistics, Command, CurveStatistics, DiskStatistics, ExportOptions, ExportStatistics, FileExtent,
+    HostStatistics, LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics,
+    PendingExport, PendingState, RecordingStatus, Statistics, TargetStatistics,
 };
 use nigh_trace::layout::{self, Extent};
 
@@ -18,9 +18,8 @@ use crate::args::{CtlArgs, CtlCommand, ExportCommand, SetCommand};
 use crate::controlled::connect;
 use crate::results::{counted, grouped};
 use crate::serve::{bytes, export};
-use crate::size::{human_bytes, human_span, human_time};
+use crate::size::{curve_cell, human_bytes, human_span, human_time, percent};
 use crate::table::Table;
-use crate::top::percent;
 use crate::{output, record};
 
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
@@ -216,14 +215,6 @@ fn curves(status: &Statistics) -> String {
         }
     }
     text
-}
-
-/// A hit ratio and its error, in percent.
-pub(crate) fn curve_cell(point: &CurvePoint) -> String {
-    match (point.hit_ratio, point.error) {
-        (Some(ratio), Some(error)) => format!("{:.1} ±{:.1}", 100.0 * ratio, 100.0 * error),
-        _ => "-".to_owned(),
-    }
 }
 
 /// For people: counts since the server's start.

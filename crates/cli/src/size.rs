@@ -1,4 +1,6 @@
-//! Numbers of bytes and times as people read them.
+//! Numbers of bytes, times and shares as people read them.
+
+use nigh_service::CurvePoint;
 
 /// `bytes` in the largest unit that leaves at least 1, such as `1.5 GiB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
@@ -33,6 +35,19 @@ pub(crate) fn human_span(seconds: u64) -> String {
         (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
         (0, ..) => format!("{hours} h {} min", minutes % 60),
         _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// A share in percent; `-` for none.
+pub(crate) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share))
+}
+
+/// A hit ratio and its error, in percent.
+pub(crate) fn curve_cell(point: &CurvePoint) -> String {
+    match (point.hit_ratio, point.error) {
+        (Some(ratio), Some(error)) => format!("{:.1} ±{:.1}", 100.0 * ratio, 100.0 * error),
+        _ => "-".to_owned(),
     }
 }
 

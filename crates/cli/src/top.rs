@@ -15,9 +15,8 @@ use serde::Serialize;
 use crate::args::SortArg;
 use crate::args::TopArgs;
 use crate::controlled::connect;
-use crate::ctl::curve_cell;
 use crate::output;
-use crate::size::{human_bytes, human_time};
+use crate::size::{curve_cell, human_bytes, human_time, percent};
 use crate::table::Table;
 use interval::{ContentRow, Interval, LevelRow, Look, Row, TenantRow};
 use lender::{LenderInterval, LenderLook};
@@ -147,10 +146,6 @@ fn curve_cells(curve: Option<&CurveStatistics>) -> [String; 3] {
         let point = curve.and_then(|curve| curve.points.iter().find(|point| point.times == times));
         point.map_or_else(|| "-".to_owned(), curve_cell)
     })
-}
-
-pub(crate) fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share))
 }
 
 fn cells(row: &Row) -> [String; HEAD.len()] {

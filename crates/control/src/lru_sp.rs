@@ -37,7 +37,7 @@ mod step;
 mod sweep;
 
 use nigh_policy::list::{Links, List};
-use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Tenant};
+use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, Tenant};
 
 use crate::config::{Allocation, Config};
 use crate::directive::Order;
@@ -207,6 +207,24 @@ impl LruSp {
 
     pub(crate) fn share(&self, tenant: Tenant) -> Option<&Share> {
         self.shares.get(self.owner(tenant) as usize)
+    }
+
+    /// The policy that chooses among the blocks of `tenant` in level 0, and whether another policy has chosen it; `None` under MRU.
+    pub fn in_charge(&self, tenant: Tenant) -> Option<(Spec, bool)> {
+        let owner = self.owner(tenant);
+        let ground = self.share(tenant).and_then(|share| share.levels.as_ref()).map(|levels| levels.ground());
+        let pools = self.managed.as_ref().map(|managed| &managed.pools);
+        let pool = ground.and_then(|ground| Some((pools?, ground)));
+        let order = pool.map_or_else(|| self.policy_of(owner), |(pools, ground)| pools.order(ground));
+        match order {
+            Order::Lru => Some(("lru".parse().expect("registered"), false)),
+            Order::Mru => None,
+            Order::Policy(spec) => {
+                let chosen =
+                    pool.and_then(|(pools, ground)| pools.chosen(ground)).and_then(|of| of.in_charge().cloned());
+                Some(chosen.map_or_else(|| (spec.clone(), false), |chosen| (chosen, true)))
+            }
+        }
     }
 
     pub(crate) fn share_mut(&mut self, tenant: Tenant) -> Option<&mut Share> {

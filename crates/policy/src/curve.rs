@@ -127,7 +127,7 @@ impl Curve {
     /// For a cache of `capacity` blocks of `block_bytes` bytes under `spec`, which another policy has chosen or not. The shadow of its size has at least `least` blocks, if the cache has so
     /// many. An error if a parameter of the policy is a number of blocks.
     pub fn new(spec: &Spec, chosen: bool, capacity: u32, least: u32, block_bytes: u32) -> Result<Curve, SpecError> {
-        spec.check_scales()?;
+        spec.check_scales(spec.info())?;
         let sample = Sample::new(capacity, least, spec.info().spatial);
         let mut curve = Curve {
             spec: spec.clone(),
@@ -205,7 +205,7 @@ impl Curve {
         if self.of() == (spec, chosen, capacity) {
             return Ok(());
         }
-        spec.check_scales()?;
+        spec.check_scales(spec.info())?;
         let spatial = spec.info().spatial;
         let sample = match spatial == self.sample.extents {
             true => self.sample.resize(capacity),

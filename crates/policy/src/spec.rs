@@ -125,8 +125,8 @@ impl Spec {
     }
 
     /// An error if a parameter is a number of blocks, bytes or references: in a simulation of a part of the blocks, or of another size, it would mean something else.
-    pub(crate) fn check_scales(&self) -> Result<(), SpecError> {
-        let params = self.params(self.info())?;
+    pub(crate) fn check_scales(&self, info: &'static Info) -> Result<(), SpecError> {
+        let params = self.params(info)?;
         for (key, value) in &self.given {
             let values = match params.param(key).values {
                 Values::Or(_, values) => *values,

@@ -7,9 +7,8 @@ use std::time::Instant;
 use nigh_service::{Command, ControlClient, ControlError, LenderClient, LenderCounts, LenderFile, LenderStatistics};
 use serde::Serialize;
 
-use super::percent;
 use crate::args::SortArg;
-use crate::size::human_bytes;
+use crate::size::{human_bytes, percent};
 use crate::table::Table;
 
 /// What a level server said, and when.

@@ -1,7 +1,5 @@
 //! The policies of tenants, without their hints: that of the cache, or their own. Level 0 has it until a hint gives it another.
 
-use nigh_policy::{Spec, Tenant};
-
 use super::LruSp;
 use crate::config::{Allocation, ghosts_of};
 use crate::directive::{Order, Refusal};
@@ -25,24 +23,6 @@ impl LruSp {
     /// The policy of `owner`, or of an owner that is not known yet.
     pub(crate) fn policy_of(&self, owner: u16) -> &Order {
         self.shares.get(owner as usize).and_then(|share| share.policy.as_ref()).unwrap_or(&self.policy)
-    }
-
-    /// The policy that chooses among the blocks of `tenant` in level 0, and whether another policy has chosen it; `None` under MRU.
-    pub fn in_charge(&self, tenant: Tenant) -> Option<(Spec, bool)> {
-        let owner = self.owner(tenant);
-        let ground = self.share(tenant).and_then(|share| share.levels.as_ref()).map(|levels| levels.ground());
-        let pools = self.managed.as_ref().map(|managed| &managed.pools);
-        let pool = ground.and_then(|ground| Some((pools?, ground)));
-        let order = pool.map_or_else(|| self.policy_of(owner), |(pools, ground)| pools.order(ground));
-        match order {
-            Order::Lru => Some(("lru".parse().expect("registered"), false)),
-            Order::Mru => None,
-            Order::Policy(spec) => {
-                let chosen =
-                    pool.and_then(|(pools, ground)| pools.chosen(ground)).and_then(|of| of.in_charge().cloned());
-                Some(chosen.map_or_else(|| (spec.clone(), false), |chosen| (chosen, true)))
-            }
-        }
     }
 
     /// Level 0 of `owner` gets the policy of `owner`: now, or by steps if its blocks are on their way to another one.
