@@ -22,12 +22,13 @@ struct Example {
 }
 
 const EXAMPLES: [Example; 2] = [
-    // Hits so many at a time, with a rule of read-ahead: beside `cargo xtask bench nbd`. Those of the client count, too.
+    // Hits so many at a time, with a rule of read-ahead, a policy, and a curve that samples one in 64 blocks, as in a cache of 128 MiB
+    // or more: beside `cargo xtask bench nbd`. Those of the client count, too.
     Example {
         package: "nigh-server",
         name: "hits",
         blocks: 960,
-        steps: &[("1", 4_050), ("16", 2_350), ("16,auto", 3_350)],
+        steps: &[("1", 4_050), ("16", 2_350), ("16,auto", 3_350), ("16,none,auto", 2_870), ("16,none,lirs,64", 2_580)],
     },
     // Beside the microseconds that docs/content.md states.
     Example {

@@ -283,7 +283,6 @@ fn text(status: &Statistics) -> String {
             let _ = writeln!(text, "\n{}: {target}: {trouble}.{staged}", disk.name);
         }
     }
-    text += &curves(status);
     text += &rates(status);
     for PendingExport { name, state, seconds } in &status.pending {
         let what = match state {
@@ -418,7 +417,7 @@ fn text(status: &Statistics) -> String {
         }
         let _ = write!(text, "\n{table}");
     }
-    text
+    text + &curves(status)
 }
 
 /// The state of an export's disk, in a word.

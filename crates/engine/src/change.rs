@@ -191,6 +191,7 @@ impl Engine {
         self.drain_forgotten();
         self.config.policy = next.spec().clone();
         self.policy.succeed(next, self.size.room(&self.slots));
+        self.curves.retry();
         self.end_succession();
     }
 

@@ -91,6 +91,7 @@ impl Curves {
                     *until = LOOK;
                     if let Err(reason) = look(curve, present(), self.by_tenant) {
                         self.entries[at] = Entry::Refused(reason);
+                        self.left += 1;
                         return;
                     }
                 }
@@ -122,13 +123,19 @@ impl Curves {
         };
     }
 
-    /// `tenant` has left, or has another policy: its curve begins anew.
+    /// `tenant` has left.
     pub(crate) fn forget(&mut self, tenant: Tenant) {
         let at = self.at(tenant);
         if let Some(entry) = self.entries.get_mut(at) {
             self.left += u32::from(matches!(entry, Entry::Kept(..)));
             *entry = Entry::Empty;
         }
+    }
+
+    /// Another policy is in charge, of the cache or of a tenant: what had no curve may have one.
+    pub(crate) fn retry(&mut self) {
+        let refused = self.entries.iter_mut().filter(|entry| matches!(entry, Entry::Refused(_)));
+        refused.for_each(|entry| *entry = Entry::Empty);
     }
 
     /// The curve of `tenant`, or of the whole cache if there are no tenants; or the reason why there is none. `None` if there are no references yet, or no curves.

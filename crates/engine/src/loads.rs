@@ -162,6 +162,7 @@ impl Engine {
     pub(crate) fn told(&mut self, tenant: Tenant) {
         self.drain_forgotten();
         self.size.stepping |= self.policy.is_pending();
+        self.curves.retry();
         self.ask(tenant);
     }
 

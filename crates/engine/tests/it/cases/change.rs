@@ -75,6 +75,24 @@ fn the_dirty_limit_follows_the_capacity() {
     }
 }
 
+/// A parameter that is a number of blocks means something else in a simulation of other sizes.
+#[test]
+fn a_policy_without_a_curve_gives_way_to_one_that_has_it() {
+    let mut config = config(16, "lirs:hir=4");
+    config.curves = 16;
+    let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
+    let mut curve_of = |policy: Option<&str>| {
+        policy.into_iter().for_each(|policy| host.set_policy(policy).expect("possible"));
+        (0..200).for_each(|at| drop(host.read(0, at * 7 % 48 * BLOCK, BLOCK)));
+        host.engine.check();
+        host.engine.curve(Tenant(0)).expect("there were references").map(|measured| measured.references > 0)
+    };
+    assert!(curve_of(None).is_err_and(|reason| reason.contains("hir")));
+    assert_eq!(curve_of(Some("lru")), Ok(true));
+    assert!(curve_of(Some("lirs:hir=4")).is_err());
+    assert_eq!(curve_of(Some("clock")), Ok(true));
+}
+
 #[test]
 fn capacity_and_policy_change_without_losing_anything() {
     let mut host = one_disk(16);
