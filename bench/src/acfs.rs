@@ -69,7 +69,7 @@ pub(crate) struct AcfsArgs {
     /// What the system computes for each block read or written, in ms
     #[arg(long, default_value_t = 1.0)]
     io_ms: f64,
-    /// What programs compute with: each with its own processor, or one for both, in turns or by 4.3BSD's priorities, as the
+    /// How programs share processors: each has its own, or both share one, in turns or by 4.3BSD's priorities, as the
     /// paper's Ultrix
     #[arg(long, value_enum, default_value_t = Computing::Decay)]
     processors: Computing,

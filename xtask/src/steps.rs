@@ -58,7 +58,7 @@ const INSTRUCTIONS: &[&str] = &[
     "xtask/src/instructions.rs",
 ];
 
-/// What decides which features other crates have.
+/// These decide which features other crates have.
 const MANIFESTS: &[&str] = &["Cargo.lock", "Cargo.toml", "*/Cargo.toml"];
 
 const ALWAYS: &[&str] = &[];

@@ -51,7 +51,7 @@ enum Output {
 enum Hidden {
     /// It has no name, so that nothing is left if this process is killed.
     Unnamed(File),
-    /// Where files cannot be without a name.
+    /// For file systems without files that have no name.
     Named(NamedTempFile),
 }
 

@@ -105,12 +105,12 @@ impl Missing {
 
 struct Ring {
     flags: u64,
-    /// Where in the ring's memory these fields are.
+    /// Offsets of these fields in the ring's memory.
     head: u64,
     tail: u64,
     mask: u64,
     array: u64,
-    /// Where the ring and its requests are.
+    /// Addresses of the ring and of its requests.
     ring: Option<u64>,
     requests: Option<u64>,
     /// The numbers of registered files in the recording.

@@ -157,7 +157,7 @@ fn status_after(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_fl
     look_after(folder, trace, policy, blocks, in_flight, more, look)
 }
 
-/// What `look` finds at the control socket of a server that has served the trace.
+/// The result of `look` at the control socket of a server that has served the trace.
 fn look_after<R>(
     folder: &Folder,
     trace: &Trace,

@@ -55,7 +55,7 @@ pub(crate) fn renames_are_followed(folder: &Path, mut record: Command) {
     assert!(first != replaced && replaced != again && first != again, "{files:?}");
 }
 
-/// What `strace` sees of calls that transfer data to and from files in a folder, except what the dynamic linker reads.
+/// The calls seen by `strace` that transfer data to and from files in a folder, except what the dynamic linker reads.
 pub(crate) fn straced(
     mut strace: Command,
     log: &Path,
