@@ -8,9 +8,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use nigh_control::sidecar;
 use nigh_service::{
-    BLOCK, CandidateStatistics, Command, CurveStatistics, DiskStatistics, ExportOptions, ExportStatistics, FileExtent,
-    HostStatistics, LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics,
-    PendingExport, PendingState, RecordingStatus, Statistics, TargetStatistics,
+    BLOCK, CandidateStatistics, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics,
+    LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport,
+    PendingState, RecordingStatus, Statistics, TargetStatistics,
 };
 use nigh_trace::layout::{self, Extent};
 
@@ -180,11 +180,8 @@ fn lender(status: &LenderStatistics) -> String {
 
 /// The hit ratio with less and with more memory, of the whole cache or of each tenant.
 fn curves(status: &Statistics) -> String {
-    let tenants = status.tenants.iter().filter_map(|tenant| Some((tenant.name.as_str(), tenant.curve.as_ref()?)));
-    let curves: Vec<(&str, &CurveStatistics)> =
-        status.host.curve.iter().map(|curve| ("all", curve)).chain(tenants).collect();
     let mut text = String::new();
-    let with_points = || curves.iter().filter(|(_, curve)| curve.none.is_none());
+    let with_points = || status.curves().filter(|(_, curve)| curve.none.is_none());
     if with_points().next().is_some() {
         let mut table = Table::new(&[
             "HIT % WITH",
@@ -199,13 +196,14 @@ fn curves(status: &Statistics) -> String {
             "SAMPLED",
             "POLICY",
         ]);
-        for (name, curve) in with_points() {
+        for (tenant, curve) in with_points() {
             let memory = curve.present().map_or_else(|| "-".to_owned(), |present| human_bytes(present.bytes));
             let cell = |at: usize| curve.points.get(at).map_or_else(String::new, curve_cell);
             let [half, most, same, more, twice, four] = std::array::from_fn(cell);
             let (references, sampled) = (grouped(curve.references), grouped(curve.sampled));
             let policy = curve.policy.clone();
-            table.row([(*name).to_owned(), memory, half, most, same, more, twice, four, references, sampled, policy]);
+            let name = tenant.unwrap_or("all").to_owned();
+            table.row([name, memory, half, most, same, more, twice, four, references, sampled, policy]);
         }
         let _ = writeln!(text, "\n{table}-: not yet known");
     }

@@ -14,10 +14,10 @@ use crate::size::Size;
 /// Tenants that have a curve, at most.
 const TENANTS_MOST: u32 = 16;
 
-/// The curve of a tenant has one in this many of the sampled blocks of a whole cache, because there can be many,
+/// The curve of a tenant samples a fraction of the blocks that the curve of a whole cache samples, because there can be many tenants.
 const SHARE: u32 = 4;
 
-/// but at least this many.
+/// Sampled blocks of a tenant's curve, at least.
 const SAMPLED_LEAST: u32 = 128;
 
 /// A tenant with fewer blocks has no curve.
@@ -162,7 +162,7 @@ impl Curves {
     }
 }
 
-/// What the curve of `tenant`, or of the whole cache, has to simulate.
+/// The policy and the size that the curve of `tenant`, or of the whole cache, has to simulate.
 fn present(tenant: Tenant, decider: &dyn Decider, policy: &Spec, size: &Size) -> Result<Present, String> {
     if policy.is_unified() {
         return Err(format!("{policy} decides for levels, too"));

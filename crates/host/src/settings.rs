@@ -257,13 +257,13 @@ pub struct Settings {
     pub disks: Vec<DiskSettings>,
 }
 
-/// Curves sample one in so many blocks of the cache, but
+/// Blocks of the cache for each that curves sample.
 const SAMPLED_ONE_IN: u64 = 64;
 
-/// at least this many
+/// Sampled blocks, at least.
 const SAMPLED_LEAST: u32 = 512;
 
-/// and at most this many, or twice as many because shares are powers of two.
+/// The largest default of `Settings::sampled`. Twice as many can be sampled, because shares are powers of two.
 const SAMPLED_MOST: u32 = 8192;
 
 impl Settings {

@@ -327,20 +327,23 @@ impl Collector for Statistics {
 }
 
 impl Statistics {
+    /// The curve of the whole cache, or those of tenants by their names.
+    pub fn curves(&self) -> impl Iterator<Item = (Option<&str>, &CurveStatistics)> {
+        let tenants = self.tenants.iter().filter_map(|of| Some((Some(of.name.as_str()), of.curve.as_ref()?)));
+        self.host.curve.iter().map(|curve| (None, curve)).chain(tenants)
+    }
+
     /// Hit ratios with less and with more memory, as far as they are known.
     fn encode_curves(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let tenants = self.tenants.iter().filter_map(|of| Some((of.name.as_str(), of.curve.as_ref()?)));
-        let curves: Vec<(&str, &CurveStatistics)> =
-            self.host.curve.iter().map(|curve| ("", curve)).chain(tenants).collect();
-        if curves.is_empty() {
+        if self.curves().next().is_none() {
             return Ok(());
         }
         let mut gauge = |name, help, value: fn(&CurvePoint) -> Option<f64>| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (tenant, curve) in &curves {
+            for (tenant, curve) in self.curves() {
                 for point in &curve.points {
                     let Some(value) = value(point) else { continue };
-                    let of = OfSize { tenant: (*tenant).to_owned(), times: point.times.to_string() };
+                    let of = OfSize { tenant: tenant.unwrap_or_default().to_owned(), times: point.times.to_string() };
                     ConstGauge::new(value).encode(family.encode_family(&of)?)?;
                 }
             }

@@ -178,7 +178,7 @@ impl StreamNumbers {
 /// A table of patterns, and where it is used.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    /// What is known of each piece of code.
+    /// The pattern of each piece of code.
     pub table: Arc<Table>,
     /// Policies, each with a capacity in blocks, that do without it.
     pub without: Vec<(Spec, u32)>,

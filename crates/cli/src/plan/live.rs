@@ -78,11 +78,10 @@ fn curves(status: &Statistics) -> Vec<(String, &CurveStatistics)> {
         [export] => export.disk.name.clone(),
         _ => "the cache".to_owned(),
     };
-    let tenants = status.tenants.iter().filter_map(|tenant| Some((tenant.name.clone(), tenant.curve.as_ref()?)));
-    status.host.curve.iter().map(|curve| (whole.clone(), curve)).chain(tenants).collect()
+    status.curves().map(|(tenant, curve)| (tenant.unwrap_or(&whole).to_owned(), curve)).collect()
 }
 
-/// A hit ratio and its error, in percent.
+/// A hit ratio in whole percent.
 fn percent(ratio: f64) -> String {
     format!("{:.0}", 100.0 * ratio)
 }

@@ -117,7 +117,7 @@ fn a_size_is_known_when_enough_was_referenced() {
         assert!(scanned.measured().points[number].known, "{quarters} quarters, too late");
         at = due;
     }
-    // What fits in the cache never fills the larger sizes.
+    // A loop that fits in the cache never fills the larger sizes.
     let mut looped = curve("lru", CAPACITY as u32, 1024);
     refer(&mut looped, 0, (0..NOT_FULL_FOR * CAPACITY).map(|at| at % (CAPACITY - 1)));
     assert_eq!(known(&looped.measured()), [true, true, true, false, false, false]);
@@ -157,7 +157,7 @@ fn a_change_keeps_the_blocks() {
         assert_eq!(curve.measured().points[PRESENT].blocks, capacity.into());
         assert!(curve.slots() < bound(&spec("lirs"), capacity, 500), "{capacity}: {}", curve.slots());
     }
-    // What cannot be is refused, and changes nothing.
+    // A policy that cannot be simulated is refused, and nothing changes.
     assert!(curve.fit(&spec("lirs:hir=5000"), false, 4_000).is_err());
     assert_eq!(curve.of(), (&spec("lirs"), false, 6_000));
 }
