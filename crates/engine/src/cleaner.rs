@@ -2,10 +2,12 @@
 //!
 //! 1. An event that may be a reason to write makes a volume due.
 //! 2. It is looked at once (`write_back.rs`), and is then in the list of what it waits for: its age, or the next attempt after a failure.
+//! 3. A dirty block that leaves the policy waits until enough others have left, so that they are written in long runs.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::request::Volume;
+use crate::slots::Key;
 use crate::volume::Listed;
 use crate::volumes::Volumes;
 
@@ -15,6 +17,8 @@ pub(crate) struct Cleaner {
     /// The limit of dirty blocks and blocks being filled together: the configured limit, or their number when it was
     /// lowered.
     pub(crate) dirty_most: u32,
+    /// Dirty blocks that left the policy and wait for others. Entries can be out of date.
+    pub(crate) departed: Vec<Key>,
     /// The newest version of any block's contents.
     pub(crate) version: u64,
     /// Volumes with a possible reason to write dirty blocks.
@@ -35,6 +39,7 @@ impl Cleaner {
         Cleaner {
             dirty: 0,
             dirty_most,
+            departed: Vec::new(),
             version: 0,
             due: VecDeque::new(),
             aging: BTreeSet::new(),

@@ -132,8 +132,7 @@ impl Engine {
         let state = self.volumes.state_mut(key.volume());
         state.outside += 1;
         if dirty {
-            state.dirty.hurry(key.index());
-            self.cleaner.make_due(&mut self.volumes, key.volume());
+            self.cleaner.departed.push(key);
         }
         let before = self.memory.outside.insert(key, frame);
         assert_eq!(before, None, "a block is either resident or outside");

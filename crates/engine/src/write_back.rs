@@ -18,9 +18,16 @@ use crate::volume::{Listed, Target, VolumeState};
 /// The most volumes that one call looks at because there are too many dirty blocks, in addition to those that are due.
 const LOOKS: usize = 16;
 
+/// The most dirty blocks that left the policy and wait for others: these parts of the capacity and of the frames beyond it.
+const DEPARTED_OF_CAPACITY: u32 = 8;
+const DEPARTED_OF_SPARE: u32 = 4;
+
 impl Engine {
     /// When dirty blocks are due, in µs.
     pub(crate) fn next_write_back(&self) -> Option<u64> {
+        if self.is_departed_due() {
+            return Some(0);
+        }
         let due = self.cleaner.due.iter().filter_map(|volume| {
             let state = self.volumes.get(*volume)?;
             self.reasons(state, self.is_pressed(*volume)).1
@@ -38,8 +45,29 @@ impl Engine {
         aging.into_iter().for_each(|volume| self.cleaner.make_due(&mut self.volumes, volume));
     }
 
+    /// Whether dirty blocks that left the policy wait no longer: there are enough of them, or frames are scarce.
+    fn is_departed_due(&self) -> bool {
+        let (waiting, spare) = (self.cleaner.departed.len() as u32, self.config.spare);
+        let most = (self.size.capacity / DEPARTED_OF_CAPACITY).min(spare / DEPARTED_OF_SPARE);
+        waiting > most || waiting > 0 && !self.memory.has((spare / 2).max(self.config.request_blocks() + 2))
+    }
+
+    /// Dirty blocks that left the policy are written as soon as their ports allow.
+    fn hurry_departed(&mut self) {
+        for key in std::mem::take(&mut self.cleaner.departed) {
+            // Others have returned to the policy, or left memory.
+            if self.memory.outside.contains_key(&key) {
+                self.volumes.state_mut(key.volume()).dirty.hurry(key.index());
+                self.cleaner.make_due(&mut self.volumes, key.volume());
+            }
+        }
+    }
+
     /// Queues the writes that are due.
     pub(crate) fn write_back(&mut self, now: u64) {
+        if self.is_departed_due() {
+            self.hurry_departed();
+        }
         if self.cleaner.dirty > self.size.marks.start {
             self.cleaner.writing_back = true;
         } else if self.cleaner.dirty <= self.size.marks.stop {

@@ -140,7 +140,30 @@ fn an_evicted_dirty_block_is_taken_back_without_the_device() {
     assert_eq!(data.slices().next().map(|slice| slice[0]), Some(0xaa));
     let counters = host.counters(0);
     assert_eq!((counters.misses, counters.adopted), (3, 1));
-    assert_eq!(blocks(&host.operations()), [(1, 1), (0, 1)]);
+    assert_eq!(blocks(&host.operations()), [(1, 1)]);
+    assert_eq!(host.engine.state(Volume(0), 0), BlockState::Dirty, "it is resident: nothing hurries its write");
+}
+
+#[test]
+fn dirty_blocks_that_leave_one_by_one_are_written_in_long_runs() {
+    let mut config = config(64, "lirs");
+    (config.spare, config.limits.operation_bytes) = (64, 8 * BLOCK as u32);
+    (config.limits.dirty, config.write_back.start, config.write_back.stop) = (64, 64, 64);
+    let mut host = Host::new(config, &[(256 * BLOCK, WriteMode::Back)]);
+    // Once the LIR blocks are there, each new block evicts the one before.
+    (0..128).for_each(|block| _ = host.read(0, block * BLOCK, BLOCK));
+    for block in 128..256 {
+        host.write(0, block * BLOCK, BLOCK, block as u8);
+        host.run();
+        let waiting = host.engine.dirty(Volume(0)).expect("open");
+        assert!(waiting <= 64 / 8 + 2, "{waiting} blocks beyond the capacity wait");
+    }
+    let writes = host.counters(0).device_writes;
+    assert!((14..=30).contains(&writes), "{writes} writes of 128 blocks");
+    assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
+    for block in 128..256 {
+        assert_eq!(host.disks[0][block * BLOCK..][..BLOCK], [block as u8; BLOCK]);
+    }
 }
 
 #[test]
