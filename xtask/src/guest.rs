@@ -309,7 +309,7 @@ fn place(tree: &Path, from: &Path, path: &Path) -> anyhow::Result<()> {
 /// The guard's unit as it is shipped, those that it depends on, and what a limit and the test need.
 fn units(tree: &Path) -> anyhow::Result<()> {
     let folder = Path::new("/etc/systemd/system");
-    place(tree, &root().join("crates/guard/systemd/nigh-guard.service"), &folder.join("nigh-guard.service"))?;
+    place(tree, &root().join("crates/apply/guard/systemd/nigh-guard.service"), &folder.join("nigh-guard.service"))?;
     for target in ["basic", "shutdown", "sysinit"].map(|name| format!("{name}.target")) {
         place(tree, &Path::new("/lib/systemd/system").join(&target), &folder.join(&target))?;
     }

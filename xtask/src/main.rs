@@ -64,7 +64,7 @@ enum Command {
     Install,
     /// The rules of the tree that no compiler checks
     Tidy,
-    /// Write crates/union/Cargo.toml again: the features that the crates ask of others, together
+    /// Write crates/common/union/Cargo.toml again: the features that the crates ask of others, together
     Union {
         /// Only check it
         #[arg(long)]

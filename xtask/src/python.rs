@@ -54,7 +54,7 @@ pub(crate) fn list() -> anyhow::Result<()> {
 }
 
 fn pytest(environment: &Path, folder: &Path) -> Command {
-    let tests = root().join("crates/python/tests");
+    let tests = root().join("crates/choose/python/tests");
     let mut pytest = Command::new(environment.join("bin/pytest"));
     pytest.arg("--rootdir").arg(&tests).args(["-p", "no:cacheprovider"]).arg(&tests);
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", folder).current_dir(folder);
@@ -72,7 +72,7 @@ fn pytest(environment: &Path, folder: &Path) -> Command {
 fn assemble(folder: &Path) -> anyhow::Result<()> {
     let package = folder.join("nigh");
     std::fs::create_dir_all(&package)?;
-    for file in std::fs::read_dir(root().join("crates/python/python/nigh"))? {
+    for file in std::fs::read_dir(root().join("crates/choose/python/python/nigh"))? {
         let file = file?;
         if file.file_type()?.is_file() {
             std::fs::copy(file.path(), package.join(file.file_name()))?;
@@ -113,7 +113,7 @@ pub(crate) fn distribution() -> anyhow::Result<()> {
         // The wheel is for 3.10 and later; 3.9 has one of its own.
         let package = if minor < 10 { &sources } else { &wheel };
         check(pip(&fresh).arg(package).arg("pandas").env("CARGO_TARGET_DIR", builds()))?;
-        check(Command::new(fresh.join("bin/python")).arg(root().join("crates/python/tests/smoke.py")))?;
+        check(Command::new(fresh.join("bin/python")).arg(root().join("crates/choose/python/tests/smoke.py")))?;
     }
     Ok(())
 }
@@ -127,7 +127,7 @@ fn only(folder: &Path, ending: &str) -> anyhow::Result<PathBuf> {
 
 /// Runs a bench of the package as users get it, beside its peers.
 pub(crate) fn bench(name: &str, options: &[String]) -> anyhow::Result<()> {
-    let folder = root().join("crates/python/benches");
+    let folder = root().join("crates/choose/python/benches");
     let script = folder.join(name).with_extension("py");
     if !script.is_file() {
         let names = std::fs::read_dir(&folder)?.flatten().map(|entry| entry.path());
@@ -149,7 +149,7 @@ pub(crate) fn environment() -> anyhow::Result<PathBuf> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let environment = builds().join("python-tests");
-    let requirements = root().join("crates/python/tests/requirements.txt");
+    let requirements = root().join("crates/choose/python/tests/requirements.txt");
     let wanted = std::fs::read_to_string(&requirements)?;
     let stamp = environment.join("requirements.txt");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {

@@ -35,7 +35,7 @@ const PACKAGES: &[&str] = &[
 /// The file system exerciser, and where tests look for it: in `tools` of the folder of builds.
 const FSX: &str = "fsx@0.3.2";
 
-/// Writes crates/union.
+/// Writes crates/common/union.
 const HAKARI: &str = "cargo-hakari@0.9.39";
 
 /// The workspace compiles with the `rust-version` that it states.
@@ -81,7 +81,7 @@ pub(crate) fn tool(name: &str) -> anyhow::Result<()> {
     check(cargo(&["install", name, "--locked", "--debug", "--quiet", "--root"]).arg(&tools))
 }
 
-/// The features of other crates, chosen once for the workspace (crates/union).
+/// The features of other crates, chosen once for the workspace (crates/common/union).
 pub(crate) fn union(only_check: bool) -> anyhow::Result<()> {
     tool(HAKARI)?;
     let task: &[_] = if only_check { &["generate", "--diff"] } else { &["generate"] };

@@ -16,7 +16,7 @@ use super::study::{Costs, Distinct, Study};
 const SCHEMA: u32 = 1;
 
 /// Bytes of the run of an encoding besides it, and of what a store has for each content: without and with the indices of
-/// similar ones (crates/content/README.md).
+/// similar ones (crates/core/content/README.md).
 const HEADER: u64 = 2;
 const CONTENT: u64 = 37;
 const CONTENT_SIMILAR: u64 = CONTENT + 13;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nigh_guard::Version;
 
-#[path = "../../../guard/tests/guard/common.rs"]
+#[path = "../../../apply/guard/tests/guard/common.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library, which use more of it")]
 mod common;
 
