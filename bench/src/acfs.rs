@@ -169,6 +169,7 @@ fn run_one(
             Computing::Decay => Processors::Decay,
         },
         processor_ns_a_block: assumed.io_ns,
+        warmup: 0,
         progress: None,
         stop: None,
     };

@@ -154,6 +154,7 @@ fn run_programs(device: &str, programs: &[Program], window: u32) -> anyhow::Resu
         tenants: Some(&Config { window, ..Config::default() }),
         processors: Processors::Each,
         processor_ns_a_block: 0,
+        warmup: 0,
         progress: None,
         stop: None,
     };

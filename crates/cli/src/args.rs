@@ -590,7 +590,8 @@ pub(crate) struct SimArgs {
     /// Split the cache into this many parts, as 'nigh serve --shards' does; each has an equal share of the size and evicts on its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) shards: u32,
-    /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
+    /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%. With --device, clocks
+    /// start after them, too
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,
     /// Give the policy aoio what 'nigh patterns' finds in this trace: the one that is replayed, or another run of the

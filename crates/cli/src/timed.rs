@@ -139,6 +139,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         "--extents: files are laid out on one disk, and each of several traces has disks of its own: add --shared"
     );
     let seed = args.generation.seed.unwrap_or(1);
+    let warmup = sim::parse_warmup(&args.warmup)?;
     let ops = Ops::from(args.ops);
     let encodings = Encodings::parse(&args.contents)?;
     let made = args.contents.contents.as_deref().map(Made::read).transpose()?;
@@ -155,7 +156,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let devices = asked_devices.of(numbers, &loaded.programs).with_context(|| format!("--device {device}"))?;
     let disks: Vec<Disk> = devices.iter().map(|device| Disk { profile: &device.profile, layouts: &layouts }).collect();
     let done = AtomicU64::new(0);
-    let setup = Setup {
+    let mut setup = Setup {
         programs: &loaded.programs,
         block_bytes: loaded.references.block_bytes,
         disks: &disks,
@@ -167,9 +168,12 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         tenants: tenants.as_ref(),
         processors: Processors::Each,
         processor_ns_a_block: 0,
+        warmup: 0,
         progress: Some(&done),
         stop: None,
     };
+    let references = usize::try_from(setup.references()).context("more references than addresses")?;
+    setup.warmup = sim::warmup_of(warmup, references)? as u64;
     let setups: Vec<(Option<&str>, Setup)> = match &contents {
         None => vec![(None, setup)],
         Some(source) => {

@@ -60,7 +60,7 @@ const SIM_REFUSED: &[Refused] = &[
     ("--shards", &["--device"], "a simulated cache is one shard: compare shards without --device"),
     ("--device", &["--collapse"], "a repeated request takes time, too"),
     ("--device", &["--sample"], "a device that gets a sample of the requests is never as busy as with all of them"),
-    ("--device", &["--warmup", "--internals"], "a simulation reports whole runs"),
+    ("--device", &["--internals"], "a simulation reports no series"),
     ("--device", &["--patterns"], "a server does not know the patterns of a program in advance"),
     ("--readahead", &["--collapse", "--sample"], "runs of reads would have gaps"),
     (

@@ -90,6 +90,19 @@ impl std::ops::AddAssign for Counters {
     }
 }
 
+impl std::ops::Sub for Counters {
+    type Output = Counters;
+
+    fn sub(self, earlier: Counters) -> Counters {
+        Counters {
+            busy_ns: self.busy_ns - earlier.busy_ns,
+            requests: self.requests - earlier.requests,
+            bytes: self.bytes - earlier.bytes,
+            seeks: self.seeks - earlier.seeks,
+        }
+    }
+}
+
 /// The completion time of a request, and its seeks.
 struct Served {
     at: u64,

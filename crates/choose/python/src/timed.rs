@@ -2,10 +2,11 @@
 
 use arrow_array::RecordBatch;
 use arrow_pyarrow::PyArrowType;
+use nigh_sim::Warmup;
 use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{
     Devices, Disk, Figures, Loaded, Processors, Program, ProgramError, Programs, Recorded, Setup, Subject, Think,
-    Volumes, check, seconds, sweep,
+    TimedError, Volumes, check, seconds, sweep,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -57,7 +58,7 @@ impl Timed {
     }
 
     /// Simulates each of the policies `specs` at each of `sizes`.
-    #[pyo3(signature = (specs, sizes, *, readahead, scheduler, seed, threads, progress))]
+    #[pyo3(signature = (specs, sizes, *, readahead, scheduler, warmup, seed, threads, progress))]
     #[expect(clippy::too_many_arguments, reason = "they are the settings of a simulation, by name")]
     fn simulate(
         &self,
@@ -66,6 +67,7 @@ impl Timed {
         sizes: Vec<String>,
         readahead: &str,
         scheduler: &str,
+        warmup: &str,
         seed: u64,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
@@ -77,6 +79,7 @@ impl Timed {
         }
         let readahead = readahead.parse().map_err(|error: nigh_prefetch::SpecError| error::value(&error))?;
         let scheduler = scheduler.parse().map_err(|error| error::value(&error))?;
+        let warmup: Warmup = warmup.parse().map_err(|error| PyValueError::new_err(format!("warmup={error}")))?;
         let devices = self.devices.of(self.volumes.numbers(), &self.programs).map_err(|error| error::value(&error))?;
         let disks: Vec<Disk> = devices.iter().map(|of| Disk { profile: &of.profile, layouts: &[] }).collect();
         let sizes = in_blocks(&sizes, self.distinct, self.block_bytes)?;
@@ -88,7 +91,7 @@ impl Timed {
             }
         }
         let outcomes = work::run(py, progress.as_ref(), |work| {
-            let setup = Setup {
+            let mut setup = Setup {
                 programs: &self.programs,
                 block_bytes: self.block_bytes,
                 disks: &disks,
@@ -100,9 +103,12 @@ impl Timed {
                 tenants: None,
                 processors: Processors::Each,
                 processor_ns_a_block: 0,
+                warmup: 0,
                 progress: Some(&work.done),
                 stop: Some(&work.stop),
             };
+            let references = usize::try_from(setup.references()).unwrap_or(usize::MAX);
+            setup.warmup = warmup.references(references).map_err(TimedError::Warmup)? as u64;
             check(&setup)?;
             sweep(&setup, &jobs, threads)
         })?;

@@ -68,6 +68,16 @@ def test_programs_share_a_cache() -> None:
     assert both.table.to_pylist()[0]["hit_ratio"] < alone["hit_ratio"]
 
 
+def test_counters_and_clocks_start_after_a_warm_up() -> None:
+    trace = nigh.Trace({"offset": pa.array([at % 100 * 4096 for at in range(300)], pa.int64())}, name="one")
+    cold, warm = (
+        nigh.timed(trace, "hdd-7200", "lru", 1000, think="1ms", warmup=warmup).table.to_pylist()[0]
+        for warmup in (0, "50%")
+    )
+    assert (cold["hits"], cold["misses"], warm["hits"], warm["misses"]) == (200, 100, 150, 0)
+    assert abs(warm["execution_s"] - 0.149) < 1e-6 < cold["execution_s"] - 0.3
+
+
 def test_shared_9_each_trace_has_disks_of_its_own() -> None:
     trace = nigh.Trace({"offset": pa.array([at * 4096 for at in range(100)], pa.int64())}, name="one")
     apart = nigh.timed([trace, trace], "hdd-7200", "lru", 1000).table.to_pylist()[0]
@@ -87,6 +97,7 @@ def test_shared_9_each_trace_has_disks_of_its_own() -> None:
         ({"readahead": "lin"}, "lin"),
         ({"scheduler": "elevator9"}, "elevator9"),
         ({"traces": []}, "there are none"),
+        ({"warmup": 100}, "only 100 references"),
     ],
 )
 def test_wrong_settings(arguments: dict[str, Any], says: str) -> None:

@@ -108,7 +108,6 @@ fn of_a_simulation() {
         "shards + contents",
         "shards + levels",
         "shards + device",
-        "warmup + device",
         "internals + contents",
         "internals + levels",
         "internals + device",

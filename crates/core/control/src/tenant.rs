@@ -35,6 +35,25 @@ pub struct Statistics {
     pub mistakes: u64,
 }
 
+impl std::ops::Sub for Statistics {
+    type Output = Statistics;
+
+    fn sub(self, earlier: Statistics) -> Statistics {
+        Statistics {
+            predicted: self.predicted - earlier.predicted,
+            unpredicted: self.unpredicted - earlier.unpredicted,
+            skipped: self.skipped - earlier.skipped,
+            lists_dropped: self.lists_dropped - earlier.lists_dropped,
+            prefetched: self.prefetched - earlier.prefetched,
+            used: self.used - earlier.used,
+            late: self.late - earlier.late,
+            wasted: self.wasted - earlier.wasted,
+            overruled: self.overruled - earlier.overruled,
+            mistakes: self.mistakes - earlier.mistakes,
+        }
+    }
+}
+
 /// The progress of moving the blocks that a tenant had before it was a manager into its pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adoption {

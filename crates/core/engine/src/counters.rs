@@ -1,6 +1,6 @@
 //! The counters of the engine.
 
-/// Declares a struct of sums with `AddAssign` and `each`, so that no field can be forgotten in either.
+/// Declares a struct of sums with `AddAssign`, `Sub` and `each`, so that no field can be forgotten in one.
 macro_rules! sums {
     ($(#[$about:meta])* $name:ident: $of:ty { $($(#[$note:meta])* $field:ident,)* }) => {
         $(#[$about])*
@@ -12,6 +12,14 @@ macro_rules! sums {
         impl std::ops::AddAssign for $name {
             fn add_assign(&mut self, other: $name) {
                 $(self.$field += other.$field;)*
+            }
+        }
+
+        impl std::ops::Sub for $name {
+            type Output = $name;
+
+            fn sub(self, earlier: $name) -> $name {
+                $name { $($field: self.$field - earlier.$field,)* }
             }
         }
 

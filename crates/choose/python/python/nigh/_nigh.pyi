@@ -135,6 +135,7 @@ class Timed:
         *,
         readahead: str,
         scheduler: str,
+        warmup: str,
         seed: int,
         threads: int,
         progress: Progress,

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from . import _nigh
-from ._arguments import POLICIES, Policies, Sizes, count_of, limit_of, names_of, sizes_of, threads_of
+from ._arguments import POLICIES, Policies, Sizes, count_of, limit_of, names_of, sizes_of, threads_of, warmup_of
 from ._progress import bar
 from ._result import Result
 from ._trace import Trace
@@ -24,6 +24,7 @@ def timed(
     think: str = "100%",
     readahead: str = "none",
     scheduler: str = "deadline",
+    warmup: int | str = 0,
     seed: int = 1,
     ops: str = "all",
     limit: int | None = None,
@@ -44,6 +45,7 @@ def timed(
     * ``readahead``: what is fetched ahead: ``"none"``, ``"auto"``, ``"one-block"``, ``"linux"`` (``"linux:max=128K"``) or ``"extent:64K"``.
     * ``scheduler``: in which order requests go to the device: ``"first-come"``, ``"batch:16"``, ``"elevator"``, ``"look"`` or
       ``"deadline"`` (as in Linux).
+    * ``warmup``: references, by all programs together, before counters and clocks start: a number, or a share such as ``"10%"``.
     * ``limit``: the most requests to read of each trace.
     * ``seed``: decides what of the devices is random. The same arguments give the same rows.
 
@@ -104,6 +106,7 @@ def timed(
             texts,
             readahead=readahead,
             scheduler=scheduler,
+            warmup=warmup_of(warmup),
             seed=count_of("seed", seed, 0),
             threads=threads_of(threads),
             progress=update,

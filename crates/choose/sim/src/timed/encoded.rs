@@ -67,6 +67,8 @@ pub(super) struct EncodedLevel<'a> {
     /// Whether nothing is stored, and nothing will be when a pause is over.
     is_idle: bool,
     outcome: EncodedOutcome,
+    /// The counts when the warm-up ended.
+    warm: EncodedOutcome,
 }
 
 /// The cache, as the writer needs it.
@@ -107,6 +109,7 @@ impl<'a> EncodedLevel<'a> {
             storing: None,
             is_idle: true,
             outcome: EncodedOutcome::default(),
+            warm: EncodedOutcome::default(),
         })
     }
 
@@ -226,10 +229,15 @@ impl<'a> EncodedLevel<'a> {
         Some(now_ns + took_ns)
     }
 
-    /// The outcome; `cache` has the counts of the engine.
+    /// The warm-up ends: what follows is counted.
+    pub(super) fn end_warmup(&mut self) {
+        self.warm = EncodedOutcome { encoded: self.area.encoded, rejected: self.area.rejected, ..self.outcome.clone() };
+    }
+
+    /// The outcome since the warm-up; `cache` has the counts of the engine.
     pub(super) fn outcome(self, cache: LevelCounters) -> io::Result<EncodedOutcome> {
         self.disks.failed.map_or(Ok(()), Err)?;
-        let counts = self.area.store.counts();
+        let (counts, all, warm) = (self.area.store.counts(), self.outcome, self.warm);
         Ok(EncodedOutcome {
             cache,
             lent_pages: self.area.lending.lent(),
@@ -237,9 +245,12 @@ impl<'a> EncodedLevel<'a> {
             blocks: counts.owners,
             contents: counts.contents,
             differences: counts.differences,
-            encoded: self.area.encoded,
-            rejected: self.area.rejected,
-            ..self.outcome
+            encoded: self.area.encoded - warm.encoded,
+            encode_ns: all.encode_ns - warm.encode_ns,
+            rejected: self.area.rejected - warm.rejected,
+            decoded: all.decoded - warm.decoded,
+            decode_ns: all.decode_ns - warm.decode_ns,
+            missing: all.missing - warm.missing,
         })
     }
 }

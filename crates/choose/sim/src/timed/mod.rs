@@ -26,6 +26,7 @@ use nigh_trace::layout::{Extent, Layout};
 
 use crate::contents::Source;
 use crate::threads::in_threads;
+use crate::warmup::{Warmup, WarmupError};
 use encoded::EncodedLevel;
 
 pub use devices::{DeviceError, Devices, VolumeDevice, profile};
@@ -62,6 +63,8 @@ pub struct Setup<'a> {
     /// What a processor does for each block that a device reads or writes, in ns: the program that computes next waits for
     /// it.
     pub processor_ns_a_block: u64,
+    /// References to blocks, by all programs together, before anything is counted: fewer than there are.
+    pub warmup: u64,
     /// Grows with the programs' steps.
     pub progress: Option<&'a AtomicU64>,
     /// Once it is true, runs end with [`TimedError::Stopped`].
@@ -144,7 +147,7 @@ pub struct LevelOutcome {
 /// What one run found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// When each program had its last reply, in ns from the common beginning.
+    /// When each program had its last reply, in ns from the common beginning, or from the end of the warm-up.
     pub ends_ns: Vec<u64>,
     /// How long each of them waited for replies, in ns.
     pub waited_ns: Vec<u64>,
@@ -164,6 +167,14 @@ pub struct Outcome {
     pub levels: Vec<LevelOutcome>,
     /// The blocks that were read from a disk's device, by the length of the sequence that they were part of.
     pub sequences: Sequences,
+}
+
+impl Setup<'_> {
+    /// The references of all programs.
+    pub fn references(&self) -> u64 {
+        let steps = self.programs.iter().flat_map(|program| &program.steps);
+        steps.map(|step| step.references(self.block_bytes)).sum()
+    }
 }
 
 impl Outcome {
@@ -191,6 +202,9 @@ pub enum TimedError {
         /// What it refers to.
         beyond: BeyondEnd,
     },
+    /// Nothing is left to count.
+    #[error("a warm-up of {0}")]
+    Warmup(WarmupError),
     /// It was told to stop.
     #[error("stopped")]
     Stopped,
@@ -257,6 +271,11 @@ pub fn check(setup: &Setup) -> Result<(), TimedError> {
             let beyond = BeyondEnd { offset_bytes: step.offset, end_bytes: step.end(), device_bytes };
             return Err(TimedError::Beyond { program: program.name.clone(), beyond });
         }
+    }
+    if setup.warmup > 0 {
+        let [warmup, references] =
+            [setup.warmup, setup.references()].map(|count| count.try_into().unwrap_or(usize::MAX));
+        Warmup::References(warmup).references(references).map_err(TimedError::Warmup)?;
     }
     for &Level { profile, bytes } in setup.levels {
         let (device_bytes, block_bytes) = (profile.bytes(), setup.block_bytes);

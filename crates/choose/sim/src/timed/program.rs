@@ -44,6 +44,15 @@ impl Step {
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length.into())
     }
+
+    /// The blocks of `block_bytes` that it references.
+    pub fn references(&self, block_bytes: u32) -> u64 {
+        let block = u64::from(block_bytes);
+        match self.what {
+            What::Read | What::Write => self.end().div_ceil(block) - self.offset / block,
+            What::Trim | What::Flush => 0,
+        }
+    }
 }
 
 /// A closed loop of requests.

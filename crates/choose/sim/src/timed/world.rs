@@ -2,14 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::Range;
+use std::ops::{Range, Sub};
 use std::sync::atomic::Ordering;
 
-use nigh_control::Saying;
+use nigh_control::{Saying, Statistics};
 use nigh_device::{Device, Kind, Model, Request as Order};
 use nigh_engine::{
-    Action, Config, Counters, Engine, Fill, LevelConfig, Op, Operation, Outcome as Reply, Port, PortConfig, Region,
-    Request, Shared, Span, Submitted, Volume, WriteMode,
+    Action, Config, Counters, Engine, Fill, LevelConfig, LevelCounters, Op, Operation, Outcome as Reply, Port,
+    PortConfig, Region, Request, Shared, Span, Submitted, Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::Prefetcher;
@@ -56,6 +56,24 @@ struct Process {
     issue: u64,
 }
 
+/// The counts at the end of the warm-up.
+#[derive(Default)]
+struct Warm {
+    ns: u64,
+    cache: Counters,
+    tenants: Vec<Statistics>,
+    /// By port.
+    devices: Vec<nigh_device::Counters>,
+    /// By number.
+    levels: Vec<LevelCounters>,
+}
+
+/// What was added to each of `before`, or counted at all where it is empty.
+fn since<T: Copy + Default + Sub<Output = T>>(now: &[T], before: &[T]) -> impl Iterator<Item = T> {
+    let before = before.iter().copied().chain(std::iter::repeat(T::default()));
+    now.iter().zip(before).map(|(&now, before)| now - before)
+}
+
 /// The part of `step` behind its first `done` bytes.
 fn part(step: &Step, done: u64) -> Range<u64> {
     let start = step.offset + done;
@@ -94,6 +112,9 @@ pub(super) struct World<'a> {
     /// By disk.
     sequences: Vec<Sequences>,
     latencies: Latencies,
+    /// References that are left of the warm-up, until it ends.
+    cold: Option<u64>,
+    warm: Warm,
     /// What a program said and was refused: the end of the simulation.
     refused: Option<TimedError>,
 }
@@ -148,6 +169,8 @@ impl<'a> World<'a> {
             at_device: Vec::new(),
             free: Vec::new(),
             wakeup_ns: u64::MAX,
+            cold: Some(setup.warmup).filter(|&warmup| warmup > 0),
+            warm: Warm::default(),
             refused: None,
         })
     }
@@ -176,36 +199,67 @@ impl<'a> World<'a> {
                 return Err(refused);
             }
         }
+        self.outcome()
+    }
+
+    /// What was counted since the warm-up.
+    fn outcome(mut self) -> Result<Outcome, TimedError> {
+        let (now, warm) = (self.count(), std::mem::take(&mut self.warm));
+        let devices: Vec<_> = since(&now.devices, &warm.devices).collect();
+        let (disks, of_levels) = devices.split_at(self.setup.disks.len());
         let mut device = nigh_device::Counters::default();
-        let (disks, levels) = self.devices.split_at(self.setup.disks.len());
-        let disks: Vec<nigh_device::Counters> = disks.iter().map(Device::counters).collect();
         disks.iter().for_each(|&one| device += one);
-        let encoded = self.encoded.take().map(|encoded| {
-            let (cache, _) = self.engine.level_counters(0).expect("it was added first");
-            encoded.outcome(cache)
-        });
+        let mut caches = since(&now.levels, &warm.levels);
+        let encoded = self.encoded.take().map(|encoded| encoded.outcome(caches.next().expect("it was added first")));
         let encoded = encoded.transpose()?;
-        let above = usize::from(encoded.is_some());
-        let levels = levels.iter().zip(above..).map(|(device, number)| {
-            let (cache, _) = self.engine.level_counters(number).expect("every level was added");
-            LevelOutcome { cache, device: device.counters() }
-        });
-        let levels = levels.collect();
+        let levels = of_levels.iter().zip(caches).map(|(&device, cache)| LevelOutcome { cache, device }).collect();
         let mut sequences = Sequences::default();
         self.sequences.drain(..).for_each(|one| sequences.add(one));
-        let tenants = (0..self.processes.len() as u32).filter_map(|number| self.engine.statistics(Tenant(number)));
         Ok(Outcome {
-            tenants: tenants.collect(),
-            ends_ns: self.processes.iter().map(|process| process.end_ns).collect(),
+            tenants: since(&now.tenants, &warm.tenants).collect(),
+            ends_ns: self.processes.iter().map(|process| process.end_ns.saturating_sub(warm.ns)).collect(),
             waited_ns: self.processes.iter().map(|process| process.waited_ns).collect(),
-            cache: self.counters(),
+            cache: now.cache - warm.cache,
             device,
-            disks,
+            disks: disks.to_vec(),
             encoded,
             levels,
             sequences,
             latencies: self.latencies,
         })
+    }
+
+    /// The counts now.
+    fn count(&self) -> Warm {
+        let levels = (0..).map_while(|number| self.engine.level_counters(number)).map(|(cache, _)| cache);
+        let tenants = (0..self.processes.len() as u32).filter_map(|number| self.engine.statistics(Tenant(number)));
+        Warm {
+            ns: self.now_ns,
+            cache: self.counters(),
+            tenants: tenants.collect(),
+            devices: self.devices.iter().map(Device::counters).collect(),
+            levels: levels.collect(),
+        }
+    }
+
+    /// `step` is about to be issued: the warm-up may be over before it.
+    fn warm_up(&mut self, step: &Step) {
+        let Some(cold) = self.cold else { return };
+        self.cold = cold.checked_sub(step.references(self.setup.block_bytes));
+        if self.cold.is_some() {
+            return;
+        }
+        self.warm = self.count();
+        if let Some(encoded) = &mut self.encoded {
+            encoded.end_warmup();
+        }
+        self.latencies = Latencies::default();
+        self.sequences.fill(Sequences::default());
+        for process in &mut self.processes {
+            process.waited_ns = 0;
+            // Those that wait go on to.
+            process.since_ns = self.now_ns;
+        }
     }
 
     fn counters(&self) -> Counters {
@@ -261,6 +315,9 @@ impl<'a> World<'a> {
         while let Some(step) = self.step(number) {
             if !self.say(number) {
                 return;
+            }
+            if self.processes[number as usize].done == 0 {
+                self.warm_up(step);
             }
             let process = &mut self.processes[number as usize];
             process.since_ns = self.now_ns;

@@ -156,6 +156,7 @@ fn the_timed_simulation_replaces_what_the_pure_model_does() {
             tenants: Some(&tenants),
             processors: timed::Processors::Each,
             processor_ns_a_block: 0,
+            warmup: 0,
             progress: None,
             stop: None,
         };

@@ -119,6 +119,27 @@ fn what_leaves_encoded_blocks_can_go_to_a_level_below() {
 }
 
 #[test]
+fn a_warm_up_is_left_out_of_what_blocks_and_levels_did() {
+    let (source, faster, profile) = (machines(), device(32, 1000), device(32, 1000));
+    let (levels, none) = ([Level { profile: &faster, bytes: 3000 * BLOCK }], "none".parse().unwrap());
+    let (programs, disks) = ([program(0), program(1)], [Disk { profile: &profile, layouts: &[] }; 2]);
+    let encoded = Encoded { source: &source, volumes: &[0, 1], seed: 1, scheme: Scheme::Lz4, cpu: 0.25 };
+    let setup = Setup { levels: &levels, encoded: Some(encoded), ..setup(&programs, &disks, &none) };
+    let references = setup.references();
+    let warm = |warmup| run(&Setup { warmup, ..setup.clone() }, &"lru".parse().unwrap(), 2000).unwrap();
+    let counts = |outcome: &Outcome| {
+        let (encoded, level) = (of(outcome), &outcome.levels[0]);
+        let of_encoded = [encoded.encoded, encoded.encode_ns, encoded.decoded, encoded.decode_ns, encoded.cache.hits];
+        let of_level = [level.cache.hits, level.cache.stores, level.device.requests, level.device.busy_ns];
+        [of_encoded.as_slice(), of_level.as_slice(), &[outcome.cache.misses, outcome.device.requests]].concat()
+    };
+    let (all, half, end) = (counts(&warm(0)), counts(&warm(references / 2)), counts(&warm(references - 1)));
+    for ((all, half), end) in all.iter().zip(&half).zip(&end) {
+        assert!(*half < all * 9 / 10 && *half > all / 8 && *end < all / 100, "{all}, then {half}, then {end}");
+    }
+}
+
+#[test]
 fn tenants_share_the_frames_and_what_leaves_them_is_encoded() {
     let source = machines();
     let with = |programs: &[Program], tenants: Option<&Config>| {

@@ -88,6 +88,45 @@ fn a_processor_has_work_with_every_block_of_the_device() {
 }
 
 #[test]
+fn nothing_before_the_end_of_the_warm_up_is_counted() {
+    let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
+    let disks = disk(&profile);
+    // Two misses; two hits and a miss are counted, each after 2 ms, of which the first are before.
+    let programs = [program([0, 10, 0, 10, 20], What::Read, 2 * MS)];
+    let warm = |warmup| run(&Setup { warmup, ..setup(&programs, &disks, &none) }, &policy("lru"), 100);
+    let outcome = warm(2).unwrap();
+    assert_eq!((outcome.cache.hits, outcome.cache.misses, outcome.cache.reads), (2, 1, 3));
+    assert_eq!((outcome.device.requests, outcome.device.busy_ns, outcome.disks[0].requests), (1, MS, 1));
+    assert_eq!((outcome.ends_ns, outcome.waited_ns), (vec![5 * MS], vec![MS]));
+    assert_eq!((outcome.latencies.quantile(0.6), outcome.sequences.mean()), (Some(0), Some(1.0)));
+    assert!(outcome.latencies.quantile(1.0).unwrap() >= MS);
+    assert!(matches!(warm(5), Err(TimedError::Warmup(_))), "nothing is left");
+
+    // A program that waits then goes on to, and is counted from then on.
+    let step = |block: u64, think_ns| Step { think_ns, ..program([block], What::Read, 0).steps[0] };
+    let slow = Program { steps: vec![step(0, 0), step(5, 0)], ..Program::default() };
+    let other = Program { steps: vec![step(0, MS / 2), step(0, 3 * MS)], ..Program::default() };
+    let programs = [slow, other];
+    let setup = Setup { warmup: 1, ..setup(&programs, &disks, &none) };
+    let outcome = run(&setup, &policy("lru"), 100).unwrap();
+    assert_eq!(outcome.waited_ns, [MS / 2 + MS, MS / 2]);
+    assert_eq!(outcome.ends_ns, [MS / 2 + MS, 3 * MS + MS / 2]);
+    assert_eq!((outcome.cache.hits, outcome.cache.joined, outcome.cache.misses), (1, 1, 1));
+}
+
+#[test]
+fn after_a_warm_up_hits_are_those_of_the_replay() {
+    let blocks = mixed(3, 4000, 20_000);
+    let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
+    let disks = disk(&profile);
+    let programs = [program(blocks.iter().copied(), What::Read, 0)];
+    let of = |warmup| run(&Setup { warmup, ..setup(&programs, &disks, &none) }, &policy("lirs"), 500).unwrap().cache;
+    let first = [program(blocks[..12_000].iter().copied(), What::Read, 0)];
+    let before = run(&setup(&first, &disks, &none), &policy("lirs"), 500).unwrap().cache;
+    assert_eq!(of(12_000), of(0) - before);
+}
+
+#[test]
 fn programs_share_the_device_as_far_as_it_goes() {
     let programs: Vec<Program> = (0..4).map(|at| program((0..50).map(|i| at * 1000 + i * 10), What::Read, 0)).collect();
     assert_eq!(simulate(&programs, &latency(1), "none", 1000).execution_ns(), 200 * MS);

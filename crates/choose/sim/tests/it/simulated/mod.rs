@@ -33,6 +33,7 @@ pub(crate) fn setup<'a>(
         tenants: None,
         processors: Processors::Each,
         processor_ns_a_block: 0,
+        warmup: 0,
         progress: None,
         stop: None,
     }
