@@ -63,6 +63,9 @@ const MANIFESTS: &[&str] = &["Cargo.lock", "Cargo.toml", "*/Cargo.toml"];
 
 const ALWAYS: &[&str] = &[];
 
+/// The first step that uses what `cargo xtask install` installs.
+const TESTS: &str = "tests";
+
 /// In the order in which they run.
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "fmt", command: "cargo fmt --all --check", tier: Tier::Push, inputs: ALWAYS, work: |_| fmt() },
@@ -99,7 +102,7 @@ pub(crate) const STEPS: &[Step] = &[
         inputs: ALWAYS,
         work: |_| tests::build(),
     },
-    Step { name: "tests", command: "cargo xtask test", tier: Tier::Push, inputs: ALWAYS, work: tests::run },
+    Step { name: TESTS, command: "cargo xtask test", tier: Tier::Push, inputs: ALWAYS, work: tests::run },
     Step {
         name: "doc tests",
         command: "cargo test --workspace --all-features --doc",
@@ -234,25 +237,29 @@ fn clippy(packages: &[&str]) -> anyhow::Result<()> {
     check(clippy.args(packages).args(["--", "-D", "warnings"]))
 }
 
-/// Runs the steps up to `tier`, to the first that fails, and prints how long each took. With `install`, first what
-/// `cargo xtask install` does.
+/// Runs the steps up to `tier`, to the first that fails, and prints how long each took. With `install`, does what
+/// `cargo xtask install` does before the tests.
 pub(crate) fn run(tier: Tier, install: bool, within: Option<Duration>) -> anyhow::Result<()> {
     let begin = Instant::now();
     let (mut report, mut held) = (Report::default(), Held::read()?);
     let (mut times, mut failed, mut of_changed) = (Vec::new(), None, Duration::ZERO);
-    if install {
-        if let Err(error) = suite::install() {
-            eprintln!("xtask: install: {error:#}: tests that need what is missing report themselves skipped");
-        }
-        times.push(("install", Some(begin.elapsed())));
-    }
-    // Downloads go on while others compile. If it fails, the step that needs it says so.
+    // Downloads go on while others compile. If the environment cannot be made, the step that needs it reports that.
+    let mut installing = install.then(|| std::thread::spawn(suite::install));
     std::thread::spawn(python::environment);
     for step in STEPS.iter().filter(|step| step.tier <= tier) {
         let changed = step.tier == Tier::Changed;
         if changed && tier < Tier::Release && held.holds(step.name, step.inputs)? {
             times.push((step.name, None));
             continue;
+        }
+        if step.name == TESTS
+            && let Some(installing) = installing.take()
+        {
+            let start = Instant::now();
+            if let Err(error) = installing.join().unwrap_or_else(|_| bail!("it panicked")) {
+                eprintln!("xtask: install: {error:#}: tests that need what is missing report themselves skipped");
+            }
+            times.push(("install, after what was done meanwhile", Some(start.elapsed())));
         }
         eprintln!("xtask: {} ...", step.name);
         let start = Instant::now();
