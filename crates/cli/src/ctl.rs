@@ -224,12 +224,13 @@ fn text(status: &Statistics) -> String {
     let most = human_bytes(*memory_max_bytes);
     let _ = writeln!(text, "nigh     {version}, for {}", human_span(*uptime_seconds));
     let _ = writeln!(text, "policy   {policy}\nmemory   {memory} of at most {most}, {resident} of it in use");
-    if let Some(chosen) = &host.chosen {
+    for (tenant, chosen) in status.choices() {
         let ratio = |of: &CandidateStatistics| Some(format!("{} {} %", of.policy, percent(Some(of.hit_ratio?))));
         let ratios: Vec<String> = chosen.candidates.iter().filter_map(ratio).collect();
         let would = if ratios.is_empty() { "not known before the cache is full".to_owned() } else { ratios.join(", ") };
         let changes = counted(chosen.changes, "change");
-        let _ = writeln!(text, "chosen   {} after {changes}; would hit: {would}", chosen.in_charge());
+        let of = tenant.map(|name| format!("{name}: ")).unwrap_or_default();
+        let _ = writeln!(text, "chosen   {of}{} after {changes}; would hit: {would}", chosen.in_charge());
     }
     if let Some(reason) = host.curve.as_ref().and_then(|curve| curve.none.as_ref()) {
         let _ = writeln!(text, "curve    none: {reason}");

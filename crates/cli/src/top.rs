@@ -133,11 +133,12 @@ fn summary(interval: &Interval) -> String {
 const HEAD: [&str; 12] =
     ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %", "LATE %"];
 
-const TENANT_HEAD: [&str; 6] = ["TENANT", "OWNS", "PREDICTED %", "HIT % x0.5", "x2", "x4"];
+const TENANT_HEAD: [&str; 7] = ["TENANT", "OWNS", "PREDICTED %", "HIT % x0.5", "x2", "x4", "POLICY"];
 
 fn tenant_cells(tenant: &TenantRow) -> [String; TENANT_HEAD.len()] {
     let [half, twice, four] = curve_cells(tenant.curve.as_ref());
-    [tenant.name.clone(), human_bytes(tenant.resident_bytes), percent(tenant.predicted), half, twice, four]
+    let (owns, policy) = (human_bytes(tenant.resident_bytes), tenant.policy.clone());
+    [tenant.name.clone(), owns, percent(tenant.predicted), half, twice, four, policy]
 }
 
 /// Hit ratios with half, twice and four times the memory.

@@ -15,6 +15,7 @@ use crate::disk::Disk;
 use crate::error::{DiskError, HintError, Poisoned};
 use crate::extent::FileExtent;
 use crate::settings::{BLOCK, DiskSettings, FILES_MAX};
+use crate::statistics::ChoiceStatistics;
 use crate::work::Work;
 
 /// The state of a tenant at one moment: its blocks, and the outcome of its hints.
@@ -44,6 +45,9 @@ pub struct TenantStatistics {
     pub overruled: u64,
     /// Of these, blocks that it referenced before that one.
     pub mistakes: u64,
+    /// The choice of a policy that chooses among others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<ChoiceStatistics>,
     /// The hit ratio with less and with more memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<CurveStatistics>,
@@ -140,9 +144,10 @@ impl Cache {
 
     fn statistics_of(&self, tenant: Tenant, disks: &[Arc<Disk>]) -> Option<TenantStatistics> {
         let read = |engine: &mut Engine| {
-            (engine.statistics(tenant), engine.owned(tenant), engine.policy_of(tenant), engine.curve(tenant))
+            let (of, owned, policy) = (engine.statistics(tenant), engine.owned(tenant), engine.policy_of(tenant));
+            (of, owned, policy, engine.chosen(tenant), engine.curve(tenant))
         };
-        let (of, owned, policy, curve) = self.tenants(read).ok()?;
+        let (of, owned, policy, chosen, curve) = self.tenants(read).ok()?;
         let (of, settings) = (of?, disks.first()?.settings());
         Some(TenantStatistics {
             name: settings.tenant().to_owned(),
@@ -157,6 +162,7 @@ impl Cache {
             lists_dropped: of.lists_dropped,
             overruled: of.overruled,
             mistakes: of.mistakes,
+            chosen: ChoiceStatistics::of(chosen.as_slice()),
             curve: CurveStatistics::of(curve.into_iter().collect()),
         })
     }

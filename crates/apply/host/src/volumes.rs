@@ -232,11 +232,13 @@ impl Cache {
         sum
     }
 
-    /// The choice of a policy that chooses among others, in all shards that are not poisoned.
+    /// The choice of a policy that chooses among others, in all shards that are not poisoned; nothing with tenants, which have their own.
     pub(crate) fn chosen(&self) -> Option<ChoiceStatistics> {
-        let shards =
-            (0..self.shards()).filter_map(|shard| self.peek(shard, |core| core.engine.chosen()).ok().flatten());
-        ChoiceStatistics::of(&shards.collect::<Vec<_>>())
+        if self.has_tenants() {
+            return None;
+        }
+        let chosen = |shard| self.peek(shard, |core| core.engine.chosen(Tenant(0))).ok().flatten();
+        ChoiceStatistics::of(&(0..self.shards()).filter_map(chosen).collect::<Vec<_>>())
     }
 
     /// The hit ratio with less and with more memory, in all shards that are not poisoned; nothing with tenants, which have their own.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nigh_host::{
-    CandidateStatistics, ContentStatistics, CurvePoint, CurveStatistics, DiskStatistics, HostStatistics, Latencies,
-    LevelServerStatistics, LevelStatistics, TenantStatistics,
+    CandidateStatistics, ChoiceStatistics, ContentStatistics, CurvePoint, CurveStatistics, DiskStatistics,
+    HostStatistics, Latencies, LevelServerStatistics, LevelStatistics, TenantStatistics,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -136,6 +136,7 @@ struct OfExport {
 
 #[derive(Clone, Debug, EncodeLabelSet)]
 struct OfPolicy {
+    tenant: String,
     policy: String,
 }
 
@@ -214,21 +215,7 @@ impl Collector for Statistics {
         let mut family = encoder.encode_descriptor("build_info", "1, for this version", None, MetricType::Gauge)?;
         let of = OfBuild { version: self.version.clone() };
         ConstGauge::new(1i64).encode(family.encode_family(&of)?)?;
-        if let Some(chosen) = &self.host.chosen {
-            let metric = ConstCounter::new(chosen.changes);
-            let help = "Times that another policy took charge";
-            metric.encode(encoder.encode_descriptor("policy_changes", help, None, metric.metric_type())?)?;
-            let mut candidate = |name, help, value: fn(&CandidateStatistics) -> Option<f64>| {
-                let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-                for of in &chosen.candidates {
-                    let Some(value) = value(of) else { continue };
-                    ConstGauge::new(value).encode(family.encode_family(&OfPolicy { policy: of.policy.clone() })?)?;
-                }
-                Ok::<_, fmt::Error>(())
-            };
-            candidate("policy_shards", "Shards in which the policy decides", |of| Some(of.shards.into()))?;
-            candidate("policy_hit_ratio", "Share of recent references that it would have hit", |of| of.hit_ratio)?;
-        }
+        self.encode_choices(&mut encoder)?;
         self.encode_curves(&mut encoder)?;
         let mut gauge = |name, help, value: Value| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -327,6 +314,37 @@ impl Collector for Statistics {
 }
 
 impl Statistics {
+    /// The choice of the policy of the whole cache, or those of tenants by their names, where a policy chooses among others.
+    pub fn choices(&self) -> impl Iterator<Item = (Option<&str>, &ChoiceStatistics)> {
+        let tenants = self.tenants.iter().filter_map(|of| Some((Some(of.name.as_str()), of.chosen.as_ref()?)));
+        self.host.chosen.iter().map(|chosen| (None, chosen)).chain(tenants)
+    }
+
+    fn encode_choices(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.choices().next().is_none() {
+            return Ok(());
+        }
+        let name = |tenant: Option<&str>| tenant.unwrap_or_default().to_owned();
+        let help = "Times that another policy took charge";
+        let mut family = encoder.encode_descriptor("policy_changes", help, None, MetricType::Counter)?;
+        for (tenant, chosen) in self.choices() {
+            ConstCounter::new(chosen.changes).encode(family.encode_family(&OfTenant { tenant: name(tenant) })?)?;
+        }
+        let mut gauge = |name_of, help, value: fn(&CandidateStatistics) -> Option<f64>| {
+            let mut family = encoder.encode_descriptor(name_of, help, None, MetricType::Gauge)?;
+            for (tenant, chosen) in self.choices() {
+                for of in &chosen.candidates {
+                    let Some(value) = value(of) else { continue };
+                    let of = OfPolicy { tenant: name(tenant), policy: of.policy.clone() };
+                    ConstGauge::new(value).encode(family.encode_family(&of)?)?;
+                }
+            }
+            Ok::<_, fmt::Error>(())
+        };
+        gauge("policy_shards", "Shards in which the policy decides", |of| Some(of.shards.into()))?;
+        gauge("policy_hit_ratio", "Share of recent references that it would have hit", |of| of.hit_ratio)
+    }
+
     /// The curve of the whole cache, or those of tenants by their names.
     pub fn curves(&self) -> impl Iterator<Item = (Option<&str>, &CurveStatistics)> {
         let tenants = self.tenants.iter().filter_map(|of| Some((Some(of.name.as_str()), of.curve.as_ref()?)));

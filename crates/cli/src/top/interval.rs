@@ -73,6 +73,8 @@ pub(super) struct TenantRow {
     pub(super) resident_bytes: u64,
     /// References that its list predicted, of those made while it had one; none without any.
     pub(super) predicted: Option<f64>,
+    /// Its policy, or that in charge, if its policy chooses among others.
+    pub(super) policy: String,
     /// Its hit ratio with less and with more memory.
     pub(super) curve: Option<CurveStatistics>,
 }
@@ -86,6 +88,7 @@ impl TenantRow {
             name: now.name.clone(),
             resident_bytes: now.resident_bytes,
             predicted: (all > 0).then(|| predicted as f64 / all as f64),
+            policy: now.chosen.as_ref().map_or_else(|| now.policy.clone(), ChoiceStatistics::in_charge),
             curve: now.curve.clone(),
         }
     }

@@ -205,8 +205,10 @@ impl View {
         frame.render_widget(table.header(head).column_spacing(SPACING as u16), middle);
         let mut lines = vec![Line::raw("")];
         if tenants > 0 {
-            let line = |[name, owns, predicted, half, twice, four]: [String; 6]| {
-                Line::raw(format!("{name:<20}  {owns:>10}  {predicted:>11}  {half:>10}  {twice:>10}  {four:>10}"))
+            let line = |[name, owns, predicted, half, twice, four, policy]: [String; TENANT_HEAD.len()]| {
+                Line::raw(format!(
+                    "{name:<20}  {owns:>10}  {predicted:>11}  {half:>10}  {twice:>10}  {four:>10}  {policy}"
+                ))
             };
             lines.push(line(TENANT_HEAD.map(str::to_owned)).style(bold));
             lines.extend(interval.tenants.iter().map(|tenant| {

@@ -320,13 +320,13 @@ fn auto_changes_in_service_as_in_a_replay() {
         let export = &status["exports"][0];
         let served = export["hits"].as_u64().unwrap() + export["joined"].as_u64().unwrap();
         assert_eq!(served, hits, "{more:?}");
-        if more.is_empty() {
-            assert!(status["chosen"]["changes"].as_u64().unwrap() >= 3, "{status}");
-            let candidates = status["chosen"]["candidates"].as_array().unwrap();
-            let shards: u64 = candidates.iter().map(|of| of["shards"].as_u64().unwrap()).sum();
-            assert_eq!((shards, candidates.len()), (1, 4), "{status}");
-            assert!(candidates.iter().all(|of| of["hit_ratio"].as_f64().is_some()), "{status}");
-        }
+        let [of, other] = [&status["chosen"], &status["tenants"][0]["chosen"]];
+        let (chosen, none) = if more.is_empty() { (of, other) } else { (other, of) };
+        assert!(none.is_null() && chosen["changes"].as_u64().unwrap() >= 3, "{status}");
+        let candidates = chosen["candidates"].as_array().unwrap();
+        let shards: u64 = candidates.iter().map(|of| of["shards"].as_u64().unwrap()).sum();
+        assert_eq!((shards, candidates.len()), (1, 4), "{status}");
+        assert!(candidates.iter().all(|of| of["hit_ratio"].as_f64().is_some()), "{status}");
     }
 }
 
@@ -372,6 +372,22 @@ fn tenants_have_curves() {
         assert!((50..=64).contains(&blocks), "{status}");
         assert!(present["hit_ratio"].as_f64().is_some(), "{status}");
     }
+}
+
+/// Each tenant's policy in charge, in words and live.
+#[test]
+fn the_choice_of_each_tenant_is_shown() {
+    let folder = Folder::new();
+    look_after(&folder, &phases(&folder), "auto", 64, IN_FLIGHT, &["--allocate", "static"], |control| {
+        let status = json(&nigh(&["ctl", "--control", control, "status", "--json"]));
+        let chosen = &status["tenants"][0]["chosen"];
+        let (changes, candidates) = (&chosen["changes"], chosen["candidates"].as_array().unwrap());
+        let in_charge = candidates.iter().find(|of| of["shards"] == 1).unwrap()["policy"].as_str().unwrap();
+        let text = String::from_utf8(nigh(&["ctl", "--control", control, "status"]).stdout).unwrap();
+        assert!(text.contains(&format!("\nchosen   disk: {in_charge} after {changes} changes; would hit: ")), "{text}");
+        let top = json(&nigh(&["top", "--control", control, "--interval", "0.1", "--json"]));
+        assert_eq!((&top["chosen"], &top["tenants"][0]["policy"]), (&Value::Null, &in_charge.into()), "{top}");
+    });
 }
 
 /// A loop that is longer than the cache: the server knows how much more memory brings, in words, as JSON and for Prometheus. With curves off, it is an error.

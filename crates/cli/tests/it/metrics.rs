@@ -43,6 +43,25 @@ fn serve(folder: &Folder) -> Server {
 }
 
 #[test]
+fn a_choice_of_policies_is_that_of_the_cache_or_of_a_tenant() {
+    for (tenant, more) in [("", ["--shards", "1"]), ("other", ["--allocate", "static"])] {
+        let folder = Folder::new();
+        let flags = ["other=memory:1M", "--policy", "auto", "--metrics", "127.0.0.1:0"];
+        let server = folder.serve(&[&flags[..], &more].concat());
+        let stream = UnixStream::connect(&server.socket).unwrap();
+        Client::connect(stream, "other", &[]).unwrap().read(0, 4096).unwrap();
+        let (_, body) = get(&server.metrics(), "/metrics", "");
+        for line in [
+            format!("nigh_policy_changes_total{{tenant=\"{tenant}\"}} 0\n"),
+            format!("nigh_policy_shards{{tenant=\"{tenant}\",policy=\"lirs\"}} 1.0\n"),
+            format!("nigh_policy_shards{{tenant=\"{tenant}\",policy=\"mq\"}} 0.0\n"),
+        ] {
+            assert!(body.contains(&line), "no {line}in {body}");
+        }
+    }
+}
+
+#[test]
 fn metrics_8_requests_have_a_form_a_query_and_perhaps_no_body() {
     let folder = Folder::new();
     let server = serve(&folder);

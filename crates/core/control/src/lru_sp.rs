@@ -37,7 +37,7 @@ mod step;
 mod sweep;
 
 use nigh_policy::list::{Links, List};
-use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, Tenant};
+use nigh_policy::{Access, Block, Chosen, Kind, Policy, Room, Setup, Slot, Spec, Tenant};
 
 use crate::config::{Allocation, Config};
 use crate::directive::Order;
@@ -212,19 +212,27 @@ impl LruSp {
     /// The policy that chooses among the blocks of `tenant` in level 0, and whether another policy has chosen it; `None` under MRU.
     pub fn in_charge(&self, tenant: Tenant) -> Option<(Spec, bool)> {
         let owner = self.owner(tenant);
-        let ground = self.share(tenant).and_then(|share| share.levels.as_ref()).map(|levels| levels.ground());
-        let pools = self.managed.as_ref().map(|managed| &managed.pools);
-        let pool = ground.and_then(|ground| Some((pools?, ground)));
-        let order = pool.map_or_else(|| self.policy_of(owner), |(pools, ground)| pools.order(ground));
+        let order = self.ground(tenant).map_or_else(|| self.policy_of(owner), |(pools, ground)| pools.order(ground));
         match order {
             Order::Lru => Some(("lru".parse().expect("registered"), false)),
             Order::Mru => None,
             Order::Policy(spec) => {
-                let chosen =
-                    pool.and_then(|(pools, ground)| pools.chosen(ground)).and_then(|of| of.in_charge().cloned());
+                let chosen = self.chosen(tenant).and_then(|of| of.in_charge().cloned());
                 Some(chosen.map_or_else(|| (spec.clone(), false), |chosen| (chosen, true)))
             }
         }
+    }
+
+    /// The choice of the policy of `tenant` in level 0, if it chooses among others.
+    pub fn chosen(&self, tenant: Tenant) -> Option<Chosen> {
+        let (pools, ground) = self.ground(tenant)?;
+        pools.chosen(ground)
+    }
+
+    /// The pool of level 0 of `tenant`, if it has pools.
+    fn ground(&self, tenant: Tenant) -> Option<(&Pools, u32)> {
+        let ground = self.share(tenant)?.levels.as_ref()?.ground();
+        Some((&self.managed.as_ref()?.pools, ground))
     }
 
     pub(crate) fn share_mut(&mut self, tenant: Tenant) -> Option<&mut Share> {

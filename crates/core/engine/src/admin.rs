@@ -72,9 +72,12 @@ impl Engine {
         self.policy.gauges(report);
     }
 
-    /// The choice of a policy that chooses among others.
-    pub fn chosen(&self) -> Option<Chosen> {
-        self.policy.chosen()
+    /// The choice of a policy that chooses among others: that of `tenant`, or of the whole cache if there are no tenants.
+    pub fn chosen(&self, tenant: Tenant) -> Option<Chosen> {
+        match self.policy.tenants() {
+            Some(tenants) => tenants.chosen(tenant),
+            None => self.policy.chosen(),
+        }
     }
 
     /// The hit ratio that `tenant` would have with less and with more memory, or the whole cache if there are no tenants; or the reason why that cannot be measured.
