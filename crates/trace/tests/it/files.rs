@@ -416,6 +416,10 @@ fn files_11_lost_events_are_reported() {
         ),
         line(1) + "Lost 5 events\n" + &line(2),
         "Attaching 1 probe...\nLost 5 events\n".to_owned() + &line(1) + &line(2),
+        "Attached 2 probes\nstdin:1:1-9: WARNING: x\nLost 1 event\n".to_owned()
+            + &line(1)
+            + "WARNING: Lost 4 events\n"
+            + &line(2),
     ] {
         let (requests, notes) = noted(Format::Bpftrace, content.as_bytes());
         assert_eq!(requests.len(), 2, "{content}");
@@ -430,13 +434,25 @@ fn files_11_lost_events_are_reported() {
         "CPU 2: [LOST 5 EVENTS]\n",
         "CPU:2 [5 EVENTS DROPPED]\n",
         "perf 0 [002] 5.000001: PERF_RECORD_LOST lost 5\n",
+        "Warning: 5 events lost\n",
+        // Events of the ring that were overwritten.
+        "# entries-in-buffer/entries-written: 200/205   #P:2\n",
     ] {
         let (requests, notes) = noted(Format::Perf, ftrace(lost).as_bytes());
         assert_eq!(requests.len(), 2, "{lost}");
         assert!(notes.contains("lost 5 events"), "{lost}: {notes}");
     }
-    let (_, notes) = noted(Format::Perf, ftrace("CPU:2 [LOST EVENTS]\n").as_bytes());
-    assert!(notes.contains("lost events"), "{notes}");
+    for lost in [
+        "CPU:2 [LOST EVENTS]\n",
+        "Processed 500 events and lost 20 chunks!\n\nCheck IO/CPU overload!\n",
+        "Processed 500 samples and lost 3.20%!\n",
+    ] {
+        let (_, notes) = noted(Format::Perf, ftrace(lost).as_bytes());
+        assert!(notes.contains("lost events"), "{lost}: {notes}");
+    }
+    for none in ["# entries-in-buffer/entries-written: 2/2   #P:2\n", "Processed 2 events and lost 0 chunks!\n"] {
+        assert_eq!(noted(Format::Perf, ftrace(none).as_bytes()).1, "", "{none}");
+    }
     let biosnoop =
         b"TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n0.1 a 7 vda W 80 4096 0.50\nPossibly lost 5 samples\n\
         lost 2 events on CPU #3\n0.2 a 7 vda W 80 4096 0.50\n";
