@@ -200,6 +200,11 @@ fn files_16_msr_with_quotes_and_fractions() {
         b"128166372003061629,\"usr\",0,\"Read\",4096.0,512.0,10\n128166372016382155,\"usr\",1,\"Write\",8192.0,512.00,20\n",
         b"\"Timestamp\",\"Hostname\",\"DiskNumber\",\"Type\",\"Offset\",\"Size\",\"ResponseTime\"\n\
           128166372003061629,\"usr\",0,\"Read\",4096,512,10\n128166372016382155,\"usr\",1,\"Write\",8192,512,20\n",
+        b"128166372003061629, \"usr\", 0,\" Read\", 4096,\" 512\",10\n128166372016382155,usr ,1,\"Write \",8192,512,20\n",
+        // With an index in front.
+        b",Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n\
+          0,128166372003061629,usr,0,Read,4096,512,10\n1,128166372016382155,usr,1,Write,8192,512,20\n",
+        b"0,128166372003061629,usr,0,Read,4096,512,10\n1,128166372016382155,usr,1,Write,8192,512,20\n",
     ] {
         assert_eq!(noted(Format::Msr, content).0, expected);
     }
