@@ -239,13 +239,9 @@ impl Collector {
         }
         self.take_faults(before_ns, writer);
         self.forget_ended(before_ns);
-        // The calls of different threads are in no order, and those of a file that is not known yet wait for a round.
-        self.calls.sort_by_key(|call| call.request.time_ns);
-        let ready = self.calls.partition_point(|call| call.request.time_ns < before_ns.saturating_sub(self.begin_ns));
-        let (ready, _) = self.calls.split_at(ready);
-        let written = writer.push(ready);
-        ready.iter().take(written).for_each(|call| self.summary.add(call));
-        self.calls.drain(..ready.len());
+        let taken = writer.push(&self.calls);
+        self.calls.iter().take(taken).for_each(|call| self.summary.add(call));
+        self.calls.clear();
         most >= BUSY
     }
 

@@ -48,8 +48,8 @@ pub(crate) fn recorded(
 ) -> anyhow::Result<(Ended, anyhow::Result<Option<Summary>>)> {
     let mut command = session.command(program)?;
     let (file, recorder) = (to.path(), begin(to, Taken::Above)?);
-    let start = Instant::now();
-    let mut collector = Collector::new(session.shared(), now_ns(), options.private);
+    let (start, begin_ns) = (Instant::now(), now_ns());
+    let mut collector = Collector::new(session.shared(), begin_ns, options.private);
     if options.lossy {
         collector.be_lossy();
     }
@@ -63,7 +63,7 @@ pub(crate) fn recorded(
             return Err(error);
         }
     };
-    let mut writer = Writer::new(recorder, options.limits.calls);
+    let mut writer = Writer::new(recorder, options.limits.calls, begin_ns);
     record(&mut started, &mut collector, &mut writer, &options.limits, &mut each_round)?;
     collector.collect_rest(&mut writer);
     let seconds = start.elapsed().as_secs_f64();
