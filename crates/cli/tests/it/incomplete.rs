@@ -259,7 +259,7 @@ fn incomplete_5_other_users_change_and_learn_nothing() {
     // A program that runs as root, and looks at its recording as another user.
     let library = "library=${LD_PRELOAD##*:}; own=$(dirname $library);";
     let script = format!(
-        "{library} cat data >/dev/null; ring=$(ls -d $NIGH_RECORD/$$-*); \
+        "{library} cat data >/dev/null; ring=$(ls -d $NIGH_RECORD/$$-* $own/*/$$-* 2>/dev/null | head -n 1); \
          env -u LD_PRELOAD {} sh -c \"cat $library >/dev/null && echo loads; \
          ls $own && echo lists; ls $NIGH_RECORD && echo lists; \
          cat $ring && echo reads; rm -f $library; mv $library $library.old && echo moves; \
@@ -277,7 +277,7 @@ fn incomplete_5_other_users_change_and_learn_nothing() {
 fn incomplete_6_limits_on_system_calls_are_kept() {
     let test = "incomplete_6_limits_on_system_calls_are_kept";
     let Some((folder, program)) = folder_with(test, "limited") else { return };
-    for (limit, recorded) in [("strict", None), ("few", None), ("most", Some(6))] {
+    for (limit, recorded) in [("strict", None), ("few", None), ("refused", None), ("most", Some(6))] {
         let output = record(folder.path(), &[], &[program.to_str().unwrap(), "data", limit]);
         let said = errors(&output);
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"done\n"[..]), "{limit}: {said}");
@@ -301,6 +301,27 @@ fn incomplete_6_small_signal_stacks_suffice() {
     assert_eq!(reads(folder.path(), 64).len(), 6, "{said}");
 }
 
+/// Programs that empty the files that they find.
+#[test]
+fn incomplete_6_shared_files_that_are_shortened_end_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data"), "data").unwrap();
+    let wait = "for at in $(seq 1000); do ls $NIGH_RECORD/* >/dev/null 2>&1 || break; sleep 0.01; done";
+    let own = "for file in $NIGH_RECORD/*; do test ! -f $file || truncate -s 0 $file; done";
+    let all = "truncate -s 0 $(dirname $NIGH_RECORD)/*/*-*";
+    // Of a process that goes on without the library.
+    let script = format!("{wait}; {all}; cat data; sleep 0.1; cat data");
+    let output = record(folder.path(), &[], &["env", "-u", "LD_PRELOAD", "sh", "-c", &script]);
+    let said = errors(&output);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"datadata"[..]), "{said}");
+    assert!(said.contains("env (in part: the file that it shares with the recorder was shortened)"), "{said}");
+    // A recorder's files are not where programs look.
+    let output = record(folder.path(), &[], &["sh", "-c", &format!("{wait}; {own}; cat data; cat data")]);
+    let said = errors(&output);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"datadata"[..]), "{said}");
+    assert_eq!(reads(folder.path(), 4).len(), 2, "{said}");
+}
+
 #[test]
 fn incomplete_6_jumps_out_of_a_read_lose_no_later_one() {
     let test = "incomplete_6_jumps_out_of_a_read_lose_no_later_one";
@@ -315,24 +336,29 @@ fn incomplete_6_jumps_out_of_a_read_lose_no_later_one() {
 }
 
 #[test]
-fn incomplete_6_programs_with_address_sanitizer_run() {
-    let test = "incomplete_6_programs_with_address_sanitizer_run";
+fn incomplete_6_programs_with_sanitizers_run() {
+    let test = "incomplete_6_programs_with_sanitizers_run";
     if !installed(test, "gcc") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("data"), vec![7; 1 << 20]).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/recorded/fast.c");
-    let mut gcc = Command::new("gcc");
-    gcc.current_dir(folder.path()).args(["-fsanitize=address", "-pthread", "-o", "fast"]).arg(source);
-    if !gcc.output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: {test}: gcc has no AddressSanitizer");
-        return;
+    for sanitizer in ["address", "thread"] {
+        let mut gcc = Command::new("gcc");
+        gcc.current_dir(folder.path()).args(["-pthread", "-o", "fast"]).arg(format!("-fsanitize={sanitizer}"));
+        let mut plain = Command::new("./fast");
+        plain.current_dir(folder.path()).args(["data", "2", "1000"]);
+        let is_done = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        if !is_done(gcc.arg(&source)) || !is_done(&mut plain) {
+            println!("skipped: {test}: gcc's sanitizer of this kind ({sanitizer}) does not work here");
+            continue;
+        }
+        let output = record(folder.path(), &[], &["./fast", "data", "2", "1000"]);
+        let said = errors(&output);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"2000\n"[..]), "{sanitizer}: {said}");
+        assert_eq!(reads(folder.path(), 1).len(), 2000, "{sanitizer}: {said}");
     }
-    let output = record(folder.path(), &[], &["./fast", "data", "2", "1000"]);
-    let said = errors(&output);
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"2000\n"[..]), "{said}");
-    assert_eq!(reads(folder.path(), 1).len(), 2000, "{said}");
 }
 
 #[test]
