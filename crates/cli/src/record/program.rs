@@ -145,16 +145,18 @@ fn finish(
 ) -> anyhow::Result<Option<Summary>> {
     let summary = collector.summary();
     let Summary { calls, processes, .. } = summary;
-    let file = path.display();
     for (path, why) in collector.missed() {
         output::tell(format_args!("nigh: not recorded: {path} ({why})"));
     }
     if calls == 0 {
         recorder.discard()?;
         anyhow::ensure!(processes > 0, "nothing was recorded: the program did not load the recording library");
-        output::tell(format_args!(
-            "nigh: the program read and wrote no files: there is nothing to record, and {file} was not written"
-        ));
+        let why = match (summary.lost, summary.missed) {
+            (0, 0) => "the program read and wrote no files: there is nothing to record".to_owned(),
+            (0, _) => "no call of the programs that could be recorded was one for a file".to_owned(),
+            (lost, _) => format!("all {} were lost", counted(lost, "call")),
+        };
+        output::tell(format_args!("nigh: {why}; no recording was written"));
         return Ok(None);
     }
     recorder.set_gaps(collector.gaps());

@@ -126,6 +126,22 @@ fn incomplete_4_programs_that_are_not_recorded_are_named_in_the_file() {
     assert!(errors(&info).contains("/cat (started with another environment)"), "{}", errors(&info));
 }
 
+/// A program that could not be recorded may have read files.
+#[test]
+fn incomplete_4_nothing_recorded_is_not_nothing_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        ("true", "read and wrote no files"),
+        ("ulimit -f 1; exec cat /etc/passwd", "no call of the programs that could be recorded"),
+    ];
+    for (script, why) in cases {
+        let output = record(folder.path(), &[], &["sh", "-c", script]);
+        let said = errors(&output);
+        assert!(output.status.success() && said.contains(why), "{script}: {said}");
+        assert!(said.contains("no recording was written") && !folder.path().join("a.parquet").exists(), "{said}");
+    }
+}
+
 #[test]
 fn incomplete_4_submitted_requests_are_recorded() {
     let test = "incomplete_4_submitted_requests_are_recorded";
