@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use nigh_testkit::tools::installed;
+use nigh_testkit::tools::{installed, run};
 use nigh_trace::format::parquet::{Call, Context, Did, Gaps, Recorder};
 use nigh_trace::write::Destination;
 use nigh_trace::{Op, Request, Taken};
@@ -230,6 +230,85 @@ fn incomplete_4_users_of_io_uring_are_named() {
         assert!(!said.contains("no calls lost"), "{flags:?}: {said}");
         let info = errors(&nigh(folder.path(), &["trace", "info", "a.parquet"]));
         assert!(info.contains(&format!("not recorded: {named}")), "{flags:?}: {info}");
+    }
+}
+
+/// The script for bpftrace sees the requests of all programs, of other users, too, and those that a thread of the kernel takes.
+#[test]
+fn incomplete_4_bpftrace_records_the_whole_system() {
+    let test = "incomplete_4_bpftrace_records_the_whole_system";
+    if !["bpftrace", "fio"].iter().all(|tool| installed(test, tool)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("data"), vec![7; 1 << 20]).unwrap();
+    let file = |name: &str| Stdio::from(std::fs::File::create(path(name)).unwrap());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/system.bt");
+    let mut bpftrace = Command::new("bpftrace");
+    bpftrace.args(["-B", "line"]).arg(script).stdin(Stdio::null()).stdout(file("system.txt")).stderr(file("errors"));
+    let mut bpftrace = bpftrace.spawn().unwrap();
+    let text = || std::fs::read_to_string(path("system.txt")).unwrap();
+    // It is ready when it sees this program.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !text().contains(" 77 ") {
+        std::fs::read(path("data")).unwrap();
+        Command::new("dd").arg(format!("if={}", path("data").display())).args(["bs=77", "count=1"]).output().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let has_ended = bpftrace.try_wait().unwrap().is_some();
+        if has_ended || std::time::Instant::now() > deadline {
+            let _ = bpftrace.kill();
+            bpftrace.wait().unwrap();
+            println!(
+                "skipped: {test}: bpftrace cannot do this here: {}",
+                std::fs::read_to_string(path("errors")).unwrap()
+            );
+            return;
+        }
+    }
+    // No other program reads in such pieces.
+    let jobs = [
+        ("psync", "", "randread", 3072),
+        ("libaio", "", "randread", 5120),
+        ("io_uring", "", "randread", 7168),
+        ("io_uring", "--sqthread_poll --registerfiles", "randread", 9216),
+        ("pvsync", "", "randwrite", 11264),
+    ];
+    let mut expected = Vec::new();
+    for (engine, options, kind, bytes) in jobs {
+        let mut fio = Command::new("fio");
+        fio.current_dir(folder.path()).args(["--name=job", "--filename=data", "--size=1M", "--thread", "--iodepth=8"]);
+        fio.arg(format!("--ioengine={engine}")).arg(format!("--bs={bytes}")).arg(format!("--rw={kind}"));
+        let output = fio.args(options.split_whitespace()).args(["--minimal", "--invalidate=0"]).output().unwrap();
+        if output.status.success() {
+            expected.push((bytes, (1 << 20) / bytes, kind == "randwrite"));
+        } else {
+            println!("skipped: {test} of {engine} {options}: {}", errors(&output));
+        }
+    }
+    if let Some(change) = as_nobody(test) {
+        let [program, change @ ..] = change;
+        let data = format!("if={}", path("data").display());
+        let output = Command::new(program).args(change).args(["dd", &data, "bs=13312", "count=50"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        expected.push((13312, 50, false));
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    run("kill", &["-INT", &bpftrace.id().to_string()]);
+    bpftrace.wait().unwrap();
+    let mut opened = nigh_trace::open(&path("system.txt"), &Default::default()).unwrap();
+    let (mut found, mut batch) = (Vec::new(), Vec::new());
+    while opened.requests.next_batch(&mut batch).is_ok() && !batch.is_empty() {
+        found.append(&mut batch);
+    }
+    let notes: String = opened.requests.notes().iter().map(ToString::to_string).collect();
+    for (bytes, count, is_write) in expected {
+        let of_size = found.iter().filter(|one| one.length == bytes && (one.op == Op::Write) == is_write);
+        let places: std::collections::BTreeSet<(u32, u64)> = of_size.map(|one| (one.volume, one.offset)).collect();
+        // What bpftrace loses is noted.
+        let is_whole = places.len() == count as usize && places.iter().all(|(_, at)| at.is_multiple_of(bytes.into()));
+        assert!(is_whole || notes.contains("lost"), "{bytes}: {} of {count}; {notes}", places.len());
     }
 }
 
