@@ -297,7 +297,8 @@ fn calls_of_postgresql_are_counted_as_strace_counts_them() {
     assert_eq!(counted(&folder.path().join("a.parquet"), Path::new("/")), expected);
 }
 
-/// A database that reads and writes by io_uring, and counts that: its pages, as many as do not fit in its cache.
+/// A database that reads and writes by io_uring, and counts that: its pages, as many as do not fit in its cache. When its threads have
+/// nothing left to do, it ends without writing pages.
 #[test]
 fn calls_of_mariadb_are_counted_as_it_counts_them() {
     let test = "calls_of_mariadb_are_counted_as_it_counts_them";
@@ -312,8 +313,13 @@ fn calls_of_mariadb_are_counted_as_it_counts_them() {
         client='mariadb --no-defaults --socket=socket --user=root'
         for at in $(seq 600); do $client -e 'select 1' >/dev/null 2>&1 && break; sleep 0.1; done
         $client -N -e \"create database t; use t; create table a(i int primary key, b varchar(500)) engine=innodb; insert into a select seq, \
-            repeat(md5(seq), 10) from seq_1_to_20000; select sum(length(b)) from a where i % 3 = 0; show global status like \
-            'Innodb_data_reads'; show global status like 'Innodb_data_writes'; shutdown\"
+            repeat(md5(seq), 10) from seq_1_to_20000; select sum(length(b)) from a where i % 3 = 0\"
+        reads=\"show global status like 'Innodb_data_reads'\"
+        for at in $(seq 30); do
+            before=$now; now=$($client -N -e \"$reads\")
+            test \"$now\" != \"$before\" || break; sleep 1
+        done
+        $client -N -e \"$reads; show global status like 'Innodb_data_writes'; set global innodb_fast_shutdown = 2; shutdown\"
         wait $!";
     let folder = tempfile::tempdir().unwrap();
     let mut shell = Command::new("sh");
@@ -333,7 +339,7 @@ fn calls_of_mariadb_are_counted_as_it_counts_them() {
     };
     let counts = counted_of(&folder.path().join("a.parquet"), is_page_file);
     let expected = BTreeMap::from([("read", status("Innodb_data_reads")), ("write", status("Innodb_data_writes"))]);
-    assert!(expected["read"] > 1000 && expected["write"] > 500, "{expected:?}");
+    assert!(expected["read"] > 500 && expected["write"] > 500, "{expected:?}");
     assert_eq!(counts, expected, "{log}");
 }
 
