@@ -23,7 +23,7 @@ use nigh_service::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
     HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError,
     RemoteLevelSettings, Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings,
-    WriteMode, is_denied,
+    WriteMode, is_denied, warn_of_code,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -266,13 +266,11 @@ fn introduce(server: &Service) {
     let Statistics { host, exports, .. } = server.statistics();
     let HostStatistics { memory_bytes, policy, readahead, .. } = host;
     tracing::info!("cache of {}, policy {policy}, read-ahead {readahead}", human_bytes(memory_bytes));
-    let of_blocks = policy.rsplit('/').next().and_then(|policy| policy.parse::<Spec>().ok());
-    if of_blocks.is_some_and(|policy| policy.info().streams) {
-        tracing::warn!(
-            "policy {policy} distinguishes the code that reads, which a server does not see: each connection counts as one code, so it may hit much less than in 'nigh sim'"
-        );
+    if let Some(policy) = policy.rsplit('/').next().and_then(|policy| policy.parse::<Spec>().ok()) {
+        warn_of_code(&policy);
     }
     for ExportStatistics { disk, options, uris, .. } in exports {
+        options.policy.iter().flatten().for_each(warn_of_code);
         let options = options.unusual(&disk.name).to_string();
         let more = if options.is_empty() { options } else { format!(", {options}") };
         let at = if uris.is_empty() { "passed connections".to_owned() } else { uris.join(" and ") };

@@ -24,11 +24,23 @@ const FAREWELL: Duration = Duration::from_secs(20);
 /// How long a reload waits for exports that are removed, and for those that are opened.
 const RELOADING: Duration = Duration::from_secs(5);
 
+/// Warns of a policy that distinguishes the code that reads, which a server does not see.
+pub fn warn_of_code(policy: &Spec) {
+    if policy.info().streams {
+        tracing::warn!(
+            "policy {policy} distinguishes the code that reads, which a server does not see: each connection counts as one code, so it may hit much less than in 'nigh sim'"
+        );
+    }
+}
+
 impl Common {
     /// Changes memory and policy.
     pub(crate) fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
         let _one = self.administrate()?;
-        Ok(self.host.change(memory, policy)?)
+        let before = self.host.settings().policy;
+        self.host.change(memory, policy)?;
+        policy.filter(|policy| **policy != before).into_iter().for_each(warn_of_code);
+        Ok(())
     }
 
     /// Serves another export.
@@ -119,8 +131,9 @@ impl Common {
     fn set_one(&self, settings: ExportSettings) -> Result<Arc<Export>, ChangeError> {
         check_clients(&settings, lock(&self.tls).0.as_ref())?;
         let export = self.find(&settings.disk.name)?;
-        let wanted = settings.disk.clone();
+        let (wanted, before) = (settings.disk.clone(), export.settings().disk.policy);
         self.host.set(&wanted.name, |disk: &mut DiskSettings| *disk = wanted.clone())?;
+        wanted.policy.iter().filter(|_| wanted.policy != before).for_each(warn_of_code);
         export.set(settings);
         Ok(export)
     }

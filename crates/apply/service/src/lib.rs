@@ -39,6 +39,7 @@ pub use nigh_host::{
     WarmSettings, WriteMode,
 };
 
+pub use admin::warn_of_code;
 pub use command::Command;
 pub use control::{Answer, ControlClient, ControlError, ReloadError};
 pub use denied::is_denied;

@@ -21,14 +21,17 @@ pub(super) fn summary(profile: &Profile, path: &Path) -> String {
     let classes: Vec<String> =
         classes.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let path = path.display();
-    let hint = if profile.read_bytes == Some(0) {
-        ". Devices read nothing for it, because all was cached: advice cannot gain in such runs"
+    let next = if profile.read_bytes == Some(0) {
+        format!(
+            "devices read nothing for it, because all was cached, so the next runs get no advice. Delete {path} to record one that \
+             begins without that"
+        )
     } else {
-        ""
+        "the next run gets advice".to_owned()
     };
     match &classes[..] {
         [] => format!("{path}: no code reads enough to be classified"),
-        classes => format!("{path}: of the code that reads, {}; the next run gets advice{hint}", classes.join(", ")),
+        classes => format!("{path}: of the code that reads, {}; {next}", classes.join(", ")),
     }
 }
 

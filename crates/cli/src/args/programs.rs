@@ -66,13 +66,13 @@ pub(crate) struct RecordArgs {
     #[arg(long, conflicts_with_all = ["disk", "export", "sample"])]
     pub(crate) private: bool,
     /// Record page faults in mappings of files, too, by the kernel's performance events. They are replayed as reads
-    #[arg(long, requires = "program", conflicts_with_all = ["ptrace", "pid"])]
+    #[arg(long, requires = "program", conflicts_with_all = ["disk", "ptrace", "pid"])]
     pub(crate) faults: bool,
     /// Lose calls rather than have the program wait when it makes them faster than they are recorded
-    #[arg(long, requires = "program", conflicts_with_all = ["ptrace", "pid"])]
+    #[arg(long, requires = "program", conflicts_with_all = ["disk", "ptrace", "pid"])]
     pub(crate) lossy: bool,
     /// Stop the program at each of its system calls instead of loading a library into it: slower, and for static programs too
-    #[arg(long, requires = "program")]
+    #[arg(long, requires = "program", conflicts_with_all = ["disk", "pid"])]
     pub(crate) ptrace: bool,
     /// Record this process and the children that it will have, as with --ptrace
     #[arg(long, value_name = "PROCESS", conflicts_with_all = ["program", "disk", "export", "sample"])]

@@ -29,7 +29,7 @@ pub(super) fn tell(
         facts.push(Fact { about: "addition", sentence: addition(verdict) });
         facts.push(Fact { about: "policy", sentence: policy(verdict) });
     }
-    facts.extend(readahead(verdict).map(|sentence| Fact { about: "read-ahead", sentence }));
+    facts.extend(readahead(verdict, args.have.is_none()).map(|sentence| Fact { about: "read-ahead", sentence }));
     facts.extend(time(verdict, args.device.as_deref()).map(|sentence| Fact { about: "time", sentence }));
     facts.push(Fact { about: "certainty", sentence: certainty(verdict) });
     let assumed: Vec<String> = [
@@ -121,9 +121,13 @@ fn order(verdict: &Verdict, is_assumed: bool, taken: Option<Taken>) -> String {
             "With {have}, {best} would hit {} of the references, and {present} {before}. The kernel's policy cannot be changed, but programs can give it hints.",
             hits(evidence.changed.as_ref())
         ),
+        Advice::Change if is_assumed => format!(
+            "With {have} (assumed), {best} hits {} of the references, {present} hits {before}, and {} with {add} more.",
+            hits(evidence.changed.as_ref()),
+            hits(Some(&evidence.grown))
+        ),
         Advice::Change => format!(
-            "Change the policy to {best}: with {} it hits {} of the references, {present} hits {before}, and {} with {add} more.",
-            if is_assumed { format!("{have} (assumed)") } else { format!("the {have} that you have") },
+            "Change the policy to {best}: with the {have} that you have it hits {} of the references, {present} hits {before}, and {} with {add} more.",
             hits(evidence.changed.as_ref()),
             hits(Some(&evidence.grown))
         ),
@@ -149,6 +153,9 @@ fn order(verdict: &Verdict, is_assumed: bool, taken: Option<Taken>) -> String {
         Advice::Both => format!(
             "Add the {add} and change the policy to {best}: {} of the references hit instead of {before}.",
             hits(evidence.both.as_ref())
+        ),
+        Advice::Keep if is_assumed => format!(
+            "With {have} (assumed), neither {add} more nor another policy gains a point over the {before} that {present} hits."
         ),
         Advice::Keep => format!(
             "Keep what you have: neither {add} more nor another policy gains a point over the {before} that {present} hits with {have}."
@@ -245,7 +252,7 @@ fn policy(verdict: &Verdict) -> String {
     format!("{best} hits {reached} with {have} ({}).{saving}{at_target}{bound}", points(gain.ratio))
 }
 
-fn readahead(verdict: &Verdict) -> Option<String> {
+fn readahead(verdict: &Verdict, is_assumed: bool) -> Option<String> {
     let ahead = verdict.ahead.as_ref()?;
     let chosen = ahead.to_serve()?;
     let compared: Vec<String> = verdict
@@ -267,10 +274,11 @@ fn readahead(verdict: &Verdict) -> Option<String> {
             ))
         })
         .collect();
-    let last = if chosen.readahead == ahead.readahead {
-        format!("Serve with {} and read-ahead", chosen.policy)
+    let with = if chosen.readahead == ahead.readahead { "and read-ahead" } else { "without read-ahead" };
+    let last = if is_assumed {
+        format!("The best of these is {} {with}", chosen.policy)
     } else {
-        format!("Serve with {} and without read-ahead", chosen.policy)
+        format!("Serve with {} {with}", chosen.policy)
     };
     Some(format!(
         "With {} and --readahead {}, {}. {last}.",

@@ -48,8 +48,8 @@ pub(crate) fn recorded(
 ) -> anyhow::Result<(Ended, anyhow::Result<Option<Summary>>)> {
     let mut command = session.command(program)?;
     let (file, recorder) = (to.path(), begin(to, Taken::Above)?);
-    let start = Instant::now();
-    let mut collector = Collector::new(session.shared(), now_ns(), options.private);
+    let (start, begin_ns) = (Instant::now(), now_ns());
+    let mut collector = Collector::new(session.shared(), begin_ns, options.private);
     if options.lossy {
         collector.be_lossy();
     }
@@ -63,7 +63,7 @@ pub(crate) fn recorded(
             return Err(error);
         }
     };
-    let mut writer = Writer::new(recorder, options.limits.calls);
+    let mut writer = Writer::new(recorder, options.limits.calls, begin_ns);
     record(&mut started, &mut collector, &mut writer, &options.limits, &mut each_round)?;
     collector.collect_rest(&mut writer);
     let seconds = start.elapsed().as_secs_f64();
@@ -145,16 +145,18 @@ fn finish(
 ) -> anyhow::Result<Option<Summary>> {
     let summary = collector.summary();
     let Summary { calls, processes, .. } = summary;
-    let file = path.display();
     for (path, why) in collector.missed() {
         output::tell(format_args!("nigh: not recorded: {path} ({why})"));
     }
     if calls == 0 {
         recorder.discard()?;
         anyhow::ensure!(processes > 0, "nothing was recorded: the program did not load the recording library");
-        output::tell(format_args!(
-            "nigh: the program read and wrote no files: there is nothing to record, and {file} was not written"
-        ));
+        let why = match (summary.lost, summary.missed) {
+            (0, 0) => "the program read and wrote no files: there is nothing to record".to_owned(),
+            (0, _) => "no call of the programs that could be recorded was one for a file".to_owned(),
+            (lost, _) => format!("all {} were lost", counted(lost, "call")),
+        };
+        output::tell(format_args!("nigh: {why}; no recording was written"));
         return Ok(None);
     }
     recorder.set_gaps(collector.gaps());

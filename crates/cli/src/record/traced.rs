@@ -16,7 +16,8 @@ use crate::output;
 
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let (limits, to) = limits(args)?;
-    let mut tracer = Tracer::new(now_ns(), args.private);
+    let begin_ns = now_ns();
+    let mut tracer = Tracer::new(begin_ns, args.private);
     let program =
         args.program.split_first().map(|(name, arguments)| Ok::<_, anyhow::Error>((find_any(name)?, arguments)));
     let program = program.transpose()?;
@@ -52,7 +53,7 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         }
     };
     let start = Instant::now();
-    let mut writer = Writer::new(recorder, limits.calls);
+    let mut writer = Writer::new(recorder, limits.calls, begin_ns);
     let traced = trace(&mut tracer, &mut writer, &limits, &stop);
     tracer.detach(&mut writer);
     let (mut recorder, written) = writer.end();

@@ -272,6 +272,19 @@ fn advise_13_why_a_program_gets_no_advice() {
     assert!(why("runs_without_gain = 3\n").contains("three runs gained nothing"));
 }
 
+/// A recording of cached files announces no advice that will not come.
+#[test]
+fn advise_13_nothing_is_announced_that_does_not_come() {
+    let folder = folder();
+    file(&folder.path().join("data"), MIB);
+    let path = folder.path().join("data");
+    let program = ["/bin/cat", path.to_str().unwrap()];
+    fs::read(&path).unwrap();
+    let [first, second] = [0, 1].map(|_| errors(&advise(folder.path(), &[], &program).output().unwrap()));
+    assert!(first.contains("the next runs get no advice") && !first.contains("next run gets advice"), "{first}");
+    assert!(second.contains("runs without advice"), "{second}");
+}
+
 /// A warm page cache is none of the doing of advice: neither a gain nor a loss.
 #[test]
 fn advise_13_a_warm_cache_is_no_gain() {

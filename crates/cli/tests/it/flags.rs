@@ -523,3 +523,23 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
     }
     .go();
 }
+
+/// The ways to record differ in what they can do.
+#[test]
+fn flags_8_of_record_are_refused_where_they_do_nothing() {
+    let program: &[&str] = &["--", "true"];
+    for (mode, ignored) in [
+        (&["--disk", "vda"][..], &["--lossy", "--faults", "--ptrace", "--private", "--export=a", "--sample=1%"][..]),
+        (&["--ptrace"], &["--lossy", "--faults", "--export=a", "--sample=1%"]),
+        (&["--pid", "1"], &["--lossy", "--faults", "--ptrace", "--export=a", "--sample=1%"]),
+        (&[], &["--export=a", "--sample=1%"]),
+    ] {
+        for flag in ignored {
+            let after = if mode.first().is_none_or(|mode| *mode == "--ptrace") { program } else { &[] };
+            let output = nigh(&[&["record", "-o", "/no-such-folder/a.parquet"], mode, &[flag], after].concat());
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let name = flag.split('=').next().unwrap();
+            assert!(!output.status.success() && said.contains(name), "{mode:?} {flag}: {said}");
+        }
+    }
+}

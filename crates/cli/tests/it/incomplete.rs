@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use nigh_testkit::tools::installed;
+use nigh_testkit::tools::{installed, run};
 use nigh_trace::format::parquet::{Call, Context, Did, Gaps, Recorder};
 use nigh_trace::write::Destination;
 use nigh_trace::{Op, Request, Taken};
@@ -126,6 +126,22 @@ fn incomplete_4_programs_that_are_not_recorded_are_named_in_the_file() {
     assert!(errors(&info).contains("/cat (started with another environment)"), "{}", errors(&info));
 }
 
+/// A program that could not be recorded may have read files.
+#[test]
+fn incomplete_4_nothing_recorded_is_not_nothing_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        ("true", "read and wrote no files"),
+        ("ulimit -f 1; exec cat /etc/passwd", "no call of the programs that could be recorded"),
+    ];
+    for (script, why) in cases {
+        let output = record(folder.path(), &[], &["sh", "-c", script]);
+        let said = errors(&output);
+        assert!(output.status.success() && said.contains(why), "{script}: {said}");
+        assert!(said.contains("no recording was written") && !folder.path().join("a.parquet").exists(), "{said}");
+    }
+}
+
 #[test]
 fn incomplete_4_submitted_requests_are_recorded() {
     let test = "incomplete_4_submitted_requests_are_recorded";
@@ -217,6 +233,85 @@ fn incomplete_4_users_of_io_uring_are_named() {
     }
 }
 
+/// The script for bpftrace sees the requests of all programs, of other users, too, and those that a thread of the kernel takes.
+#[test]
+fn incomplete_4_bpftrace_records_the_whole_system() {
+    let test = "incomplete_4_bpftrace_records_the_whole_system";
+    if !["bpftrace", "fio"].iter().all(|tool| installed(test, tool)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("data"), vec![7; 1 << 20]).unwrap();
+    let file = |name: &str| Stdio::from(std::fs::File::create(path(name)).unwrap());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/system.bt");
+    let mut bpftrace = Command::new("bpftrace");
+    bpftrace.args(["-B", "line"]).arg(script).stdin(Stdio::null()).stdout(file("system.txt")).stderr(file("errors"));
+    let mut bpftrace = bpftrace.spawn().unwrap();
+    let text = || std::fs::read_to_string(path("system.txt")).unwrap();
+    // It is ready when it sees this program.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !text().contains(" 77 ") {
+        std::fs::read(path("data")).unwrap();
+        Command::new("dd").arg(format!("if={}", path("data").display())).args(["bs=77", "count=1"]).output().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let has_ended = bpftrace.try_wait().unwrap().is_some();
+        if has_ended || std::time::Instant::now() > deadline {
+            let _ = bpftrace.kill();
+            bpftrace.wait().unwrap();
+            println!(
+                "skipped: {test}: bpftrace cannot do this here: {}",
+                std::fs::read_to_string(path("errors")).unwrap()
+            );
+            return;
+        }
+    }
+    // No other program reads in such pieces.
+    let jobs = [
+        ("psync", "", "randread", 3072),
+        ("libaio", "", "randread", 5120),
+        ("io_uring", "", "randread", 7168),
+        ("io_uring", "--sqthread_poll --registerfiles", "randread", 9216),
+        ("pvsync", "", "randwrite", 11264),
+    ];
+    let mut expected = Vec::new();
+    for (engine, options, kind, bytes) in jobs {
+        let mut fio = Command::new("fio");
+        fio.current_dir(folder.path()).args(["--name=job", "--filename=data", "--size=1M", "--thread", "--iodepth=8"]);
+        fio.arg(format!("--ioengine={engine}")).arg(format!("--bs={bytes}")).arg(format!("--rw={kind}"));
+        let output = fio.args(options.split_whitespace()).args(["--minimal", "--invalidate=0"]).output().unwrap();
+        if output.status.success() {
+            expected.push((bytes, (1 << 20) / bytes, kind == "randwrite"));
+        } else {
+            println!("skipped: {test} of {engine} {options}: {}", errors(&output));
+        }
+    }
+    if let Some(change) = as_nobody(test) {
+        let [program, change @ ..] = change;
+        let data = format!("if={}", path("data").display());
+        let output = Command::new(program).args(change).args(["dd", &data, "bs=13312", "count=50"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        expected.push((13312, 50, false));
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    run("kill", &["-INT", &bpftrace.id().to_string()]);
+    bpftrace.wait().unwrap();
+    let mut opened = nigh_trace::open(&path("system.txt"), &Default::default()).unwrap();
+    let (mut found, mut batch) = (Vec::new(), Vec::new());
+    while opened.requests.next_batch(&mut batch).is_ok() && !batch.is_empty() {
+        found.append(&mut batch);
+    }
+    let notes: String = opened.requests.notes().iter().map(ToString::to_string).collect();
+    for (bytes, count, is_write) in expected {
+        let of_size = found.iter().filter(|one| one.length == bytes && (one.op == Op::Write) == is_write);
+        let places: std::collections::BTreeSet<(u32, u64)> = of_size.map(|one| (one.volume, one.offset)).collect();
+        // What bpftrace loses is noted.
+        let is_whole = places.len() == count as usize && places.iter().all(|(_, at)| at.is_multiple_of(bytes.into()));
+        assert!(is_whole || notes.contains("lost"), "{bytes}: {} of {count}; {notes}", places.len());
+    }
+}
+
 /// The program that follows, as another user; `None` without the right to change the user.
 fn as_nobody(test: &str) -> Option<[&'static str; 4]> {
     let change = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -259,7 +354,7 @@ fn incomplete_5_other_users_change_and_learn_nothing() {
     // A program that runs as root, and looks at its recording as another user.
     let library = "library=${LD_PRELOAD##*:}; own=$(dirname $library);";
     let script = format!(
-        "{library} cat data >/dev/null; ring=$(ls -d $NIGH_RECORD/$$-*); \
+        "{library} cat data >/dev/null; ring=$(ls -d $NIGH_RECORD/$$-* $own/*/$$-* 2>/dev/null | head -n 1); \
          env -u LD_PRELOAD {} sh -c \"cat $library >/dev/null && echo loads; \
          ls $own && echo lists; ls $NIGH_RECORD && echo lists; \
          cat $ring && echo reads; rm -f $library; mv $library $library.old && echo moves; \
@@ -277,7 +372,7 @@ fn incomplete_5_other_users_change_and_learn_nothing() {
 fn incomplete_6_limits_on_system_calls_are_kept() {
     let test = "incomplete_6_limits_on_system_calls_are_kept";
     let Some((folder, program)) = folder_with(test, "limited") else { return };
-    for (limit, recorded) in [("strict", None), ("few", None), ("most", Some(6))] {
+    for (limit, recorded) in [("strict", None), ("few", None), ("refused", None), ("most", Some(6))] {
         let output = record(folder.path(), &[], &[program.to_str().unwrap(), "data", limit]);
         let said = errors(&output);
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"done\n"[..]), "{limit}: {said}");
@@ -301,6 +396,27 @@ fn incomplete_6_small_signal_stacks_suffice() {
     assert_eq!(reads(folder.path(), 64).len(), 6, "{said}");
 }
 
+/// Programs that empty the files that they find.
+#[test]
+fn incomplete_6_shared_files_that_are_shortened_end_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data"), "data").unwrap();
+    let wait = "for at in $(seq 1000); do ls $NIGH_RECORD/* >/dev/null 2>&1 || break; sleep 0.01; done";
+    let own = "for file in $NIGH_RECORD/*; do test ! -f $file || truncate -s 0 $file; done";
+    let all = "truncate -s 0 $(dirname $NIGH_RECORD)/*/*-*";
+    // Of a process that goes on without the library.
+    let script = format!("{wait}; {all}; cat data; sleep 0.1; cat data");
+    let output = record(folder.path(), &[], &["env", "-u", "LD_PRELOAD", "sh", "-c", &script]);
+    let said = errors(&output);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"datadata"[..]), "{said}");
+    assert!(said.contains("env (in part: the file that it shares with the recorder was shortened)"), "{said}");
+    // A recorder's files are not where programs look.
+    let output = record(folder.path(), &[], &["sh", "-c", &format!("{wait}; {own}; cat data; cat data")]);
+    let said = errors(&output);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"datadata"[..]), "{said}");
+    assert_eq!(reads(folder.path(), 4).len(), 2, "{said}");
+}
+
 #[test]
 fn incomplete_6_jumps_out_of_a_read_lose_no_later_one() {
     let test = "incomplete_6_jumps_out_of_a_read_lose_no_later_one";
@@ -315,24 +431,29 @@ fn incomplete_6_jumps_out_of_a_read_lose_no_later_one() {
 }
 
 #[test]
-fn incomplete_6_programs_with_address_sanitizer_run() {
-    let test = "incomplete_6_programs_with_address_sanitizer_run";
+fn incomplete_6_programs_with_sanitizers_run() {
+    let test = "incomplete_6_programs_with_sanitizers_run";
     if !installed(test, "gcc") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("data"), vec![7; 1 << 20]).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/recorded/fast.c");
-    let mut gcc = Command::new("gcc");
-    gcc.current_dir(folder.path()).args(["-fsanitize=address", "-pthread", "-o", "fast"]).arg(source);
-    if !gcc.output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: {test}: gcc has no AddressSanitizer");
-        return;
+    for sanitizer in ["address", "thread"] {
+        let mut gcc = Command::new("gcc");
+        gcc.current_dir(folder.path()).args(["-pthread", "-o", "fast"]).arg(format!("-fsanitize={sanitizer}"));
+        let mut plain = Command::new("./fast");
+        plain.current_dir(folder.path()).args(["data", "2", "1000"]);
+        let is_done = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        if !is_done(gcc.arg(&source)) || !is_done(&mut plain) {
+            println!("skipped: {test}: gcc's sanitizer of this kind ({sanitizer}) does not work here");
+            continue;
+        }
+        let output = record(folder.path(), &[], &["./fast", "data", "2", "1000"]);
+        let said = errors(&output);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"2000\n"[..]), "{sanitizer}: {said}");
+        assert_eq!(reads(folder.path(), 1).len(), 2000, "{sanitizer}: {said}");
     }
-    let output = record(folder.path(), &[], &["./fast", "data", "2", "1000"]);
-    let said = errors(&output);
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"2000\n"[..]), "{said}");
-    assert_eq!(reads(folder.path(), 1).len(), 2000, "{said}");
 }
 
 #[test]

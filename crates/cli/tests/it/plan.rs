@@ -270,11 +270,23 @@ fn plan_15_commands_nothing_that_is_assumed() {
     let plan = |more: &[&str]| json(&[&["plan", trace, "--policy", "lru,lirs"], more].concat());
     let assumed = plan(&[]);
     let text = assumed["verdict"].to_string();
-    assert!(assumed["verdict"]["headline"].as_str().unwrap().contains("(assumed) it hits"), "{text}");
-    assert!(assumed["verdict"]["next"].as_str().unwrap().contains("plan") && !text.contains("nigh serve"), "{text}");
+    let headline = assumed["verdict"]["headline"].as_str().unwrap();
+    assert!(headline.starts_with("With ") && headline.contains("(assumed), lirs hits"), "{text}");
+    assert!(assumed["verdict"]["next"].as_str().unwrap().contains("plan"), "{text}");
+    for order in ["nigh serve", "Serve with", "Change the", "Keep what"] {
+        assert!(!text.contains(order), "{order}: {text}");
+    }
     assert!(!text.contains("is enough for"), "no memory is enough for no hits: {text}");
     let given = plan(&["--have", "800K"]);
     let next = given["verdict"]["next"].as_str().unwrap();
     assert!(next.starts_with("nigh serve --memory 800K --policy lirs"), "{next}");
     assert!(given["verdict"]["headline"].as_str().unwrap().contains("that you have it hits"));
+    // A tenth of five blocks is no size that anybody has.
+    let trace = folder.path().join("five.lirs");
+    std::fs::write(&trace, (0..4000).map(|at| format!("{}\n", at % 5)).collect::<String>()).unwrap();
+    let plan = |more: &[&str]| json(&[&["plan", trace.to_str().unwrap(), "--policy", "lru,lirs"], more].concat());
+    let headline = |plan: serde_json::Value| plan["verdict"]["headline"].as_str().unwrap().to_owned();
+    assert!(headline(plan(&[])).starts_with("With "), "{}", headline(plan(&[])));
+    let kept = headline(plan(&["--have", "5b", "--add", "1b"]));
+    assert!(kept.starts_with("Keep what you have") || kept.starts_with("This trace cannot judge"), "{kept}");
 }

@@ -13,7 +13,7 @@ use nigh_trace::{Op, Request};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::command::refusal;
-use crate::recorded::{RENAMES, compiled, counted, renames_are_followed, requests, straced};
+use crate::recorded::{RENAMES, compiled, counted, counted_of, renames_are_followed, requests, straced};
 
 fn record(folder: &Path, file: &str, program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
@@ -295,6 +295,52 @@ fn calls_of_postgresql_are_counted_as_strace_counts_them() {
     assert_eq!(output.stdout, plain.stdout);
     assert!(expected["read"] > 100 && expected["write"] > 100, "{expected:?}");
     assert_eq!(counted(&folder.path().join("a.parquet"), Path::new("/")), expected);
+}
+
+/// A database that reads and writes by io_uring, and counts that: its pages, as many as do not fit in its cache. When its threads have
+/// nothing left to do, it ends without writing pages.
+#[test]
+fn calls_of_mariadb_are_counted_as_it_counts_them() {
+    let test = "calls_of_mariadb_are_counted_as_it_counts_them";
+    if !["mariadbd", "mariadb", "mariadb-install-db"].iter().all(|tool| installed(test, tool)) {
+        return;
+    }
+    const SCRIPT: &str = "
+        test $(id -u) != 0 || as=--user=root
+        mariadb-install-db --no-defaults --datadir=$PWD/data --auth-root-authentication-method=normal --skip-test-db $as >made.log 2>&1
+        $NIGH record --ptrace -o a.parquet -- mariadbd --no-defaults --datadir=$PWD/data --socket=$PWD/socket --skip-networking \
+            --pid-file=$PWD/pid --innodb-buffer-pool-size=6M --innodb-log-file-size=8M $as >server.log 2>&1 &
+        client='mariadb --no-defaults --socket=socket --user=root'
+        for at in $(seq 600); do $client -e 'select 1' >/dev/null 2>&1 && break; sleep 0.1; done
+        $client -N -e \"create database t; use t; create table a(i int primary key, b varchar(500)) engine=innodb; insert into a select seq, \
+            repeat(md5(seq), 10) from seq_1_to_20000; select sum(length(b)) from a where i % 3 = 0\"
+        reads=\"show global status like 'Innodb_data_reads'\"
+        for at in $(seq 30); do
+            before=$now; now=$($client -N -e \"$reads\")
+            test \"$now\" != \"$before\" || break; sleep 1
+        done
+        $client -N -e \"$reads; show global status like 'Innodb_data_writes'; set global innodb_fast_shutdown = 2; shutdown\"
+        wait $!";
+    let folder = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell.current_dir(folder.path()).args(["-ec", SCRIPT]).env("NIGH", env!("CARGO_BIN_EXE_nigh"));
+    let output = shell.stdin(Stdio::null()).output().unwrap();
+    let log = std::fs::read_to_string(folder.path().join("server.log")).unwrap_or_default();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && printed.starts_with("2133120\n"), "{printed}{log}");
+    assert!(log.contains("no calls lost") && log.contains("Shutdown complete"), "{log}");
+    let status = |name: &str| {
+        let (_, value) = printed.split_once(name).unwrap_or_else(|| panic!("{printed}"));
+        value.split_whitespace().next().unwrap().parse::<usize>().unwrap()
+    };
+    let is_page_file = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        path.starts_with(folder.path()) && (name.ends_with(".ibd") || ["ibdata1", "ibtmp1"].contains(&&*name))
+    };
+    let counts = counted_of(&folder.path().join("a.parquet"), is_page_file);
+    let expected = BTreeMap::from([("read", status("Innodb_data_reads")), ("write", status("Innodb_data_writes"))]);
+    assert!(expected["read"] > 500 && expected["write"] > 500, "{expected:?}");
+    assert_eq!(counts, expected, "{log}");
 }
 
 #[test]

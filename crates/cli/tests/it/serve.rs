@@ -342,6 +342,32 @@ fn streams_10_a_policy_without_code_is_reported() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(said.contains(&format!("policy {policy} distinguishes the code that reads")), is_reported, "{said}");
     }
+    // Of one tenant, and while the server runs.
+    let (folder, errors) = (Folder::new(), tempfile::NamedTempFile::new().unwrap());
+    let control = folder.text("control");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.args(["serve", "--log", "warn", "--allocate", "static", "--set", "one:policy=amp", "--control", &control]);
+    command.args(["--listen", &format!("unix:{}", folder.text("socket")), "one=memory:1M", "two=memory:1M"]);
+    let mut server = command.stderr(errors.reopen().unwrap()).spawn().unwrap();
+    let said = || std::fs::read_to_string(errors.path()).unwrap();
+    let is_told = |policy: &str| said().contains(&format!("policy {policy} distinguishes"));
+    let wait = |is_done: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !is_done() && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_done()
+    };
+    let ctl = |what: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["ctl", "--control", &control]).args(what).output().unwrap().status.success()
+    };
+    let began = wait(&|| ctl(&["status"]));
+    let changed = [ctl(&["set", "policy", "pcc"]), ctl(&["set", "export", "two", "policy=aoio"])];
+    let told = ["amp", "pcc", "aoio"].map(|policy| wait(&|| is_told(policy)));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!((began, changed, told), (true, [true; 2], [true; 3]), "{}", said());
 }
 
 /// Who sends a byte now and then holds up neither the next client nor the end.

@@ -171,11 +171,14 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     let time_ns = now_ns();
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `status` has room for the answer.
-    if unsafe { kernel::call(libc::SYS_fstat, [fd.into(), status.as_mut_ptr() as i64]) } != 0 {
-        if !kernel::may(libc::SYS_fstat) {
+    match unsafe { kernel::call(libc::SYS_fstat, [fd.into(), status.as_mut_ptr() as i64]) } {
+        0 => {}
+        // The program's call fails, too.
+        error if error == -i64::from(libc::EBADF) => return None,
+        _ => {
             here.lose();
+            return None;
         }
-        return None;
     }
     // SAFETY: the call succeeded.
     let status = unsafe { status.assume_init() };

@@ -1,5 +1,5 @@
-//! Limits that the program sets for its system calls (seccomp): each filter is evaluated for the calls that this library makes, and those that would not simply
-//! return are not made from then on.
+//! Limits that the program sets for its system calls (seccomp): each filter is evaluated for the calls that this library makes, and those that it refuses or
+//! that would end the program are not made from then on.
 
 use std::ffi::c_long;
 
@@ -31,11 +31,10 @@ pub(crate) fn limited(limit: Limit, set: impl FnOnce() -> i64) -> i64 {
         Limit::Filter(at) => Program::at(at),
     };
     for (at, &number) in OWN.iter().enumerate() {
-        // A filter may look at arguments.
-        let is_harmless = program.as_ref().is_some_and(|program| {
-            [0, u64::MAX].into_iter().all(|arguments| program.run(number as u32, arguments).is_some_and(returns))
-        });
-        denied |= u32::from(!is_harmless) << at;
+        // A filter may look at arguments: it must not refuse the simplest ones, and not end the program for any.
+        let action = |arguments| program.as_ref().and_then(|program| program.run(number as u32, arguments));
+        let is_possible = action(0).is_some_and(succeeds) && action(u64::MAX).is_some_and(returns);
+        denied |= u32::from(!is_possible) << at;
     }
     if denied == before {
         return set();
@@ -58,12 +57,17 @@ pub(crate) fn limited(limit: Limit, set: impl FnOnce() -> i64) -> i64 {
     result
 }
 
-/// Whether a call with this action of a filter returns, be it with an error.
-fn returns(action: u32) -> bool {
-    const ERRNO: u32 = 0x0005_0000;
+/// Whether a call with this action of a filter is made.
+fn succeeds(action: u32) -> bool {
     const LOG: u32 = 0x7ffc_0000;
     const ALLOW: u32 = 0x7fff_0000;
-    matches!(action & 0xffff_0000, ERRNO | LOG | ALLOW)
+    matches!(action & 0xffff_0000, LOG | ALLOW)
+}
+
+/// Whether it returns, be it with an error.
+fn returns(action: u32) -> bool {
+    const ERRNO: u32 = 0x0005_0000;
+    succeeds(action) || action & 0xffff_0000 == ERRNO
 }
 
 /// A filter of seccomp, in the memory of the program.
@@ -177,12 +181,7 @@ fn filters() -> Option<u64> {
             call(libc::SYS_close, [fd]);
         }
     }
-    let text = text.get(..length)?;
-    let value = |name: &[u8]| {
-        let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
-        std::str::from_utf8(line).ok()?.trim().parse().ok()
-    };
-    value(b"Seccomp_filters:").or_else(|| value(b"Seccomp:"))
+    nigh_ring::filters(text.get(..length)?)
 }
 
 /// Whether the recorder, which has as many filters as `known`, is limited as this process is.

@@ -15,7 +15,7 @@ use nigh_trace::{Gaps, Op, Request};
 use crate::faults::{Fault, Faults, Mapped, Seen};
 use crate::files::{Files, Found};
 use crate::program::{Program, Unrecordable, base_name, is_program};
-use crate::session::shared_file;
+use crate::session::{TAKEN, shared_file};
 use crate::{Writer, build_id, now_ns};
 
 /// How many return addresses identify the code of `ra0`, `pc5`, `pc8` and `pc16`.
@@ -42,6 +42,9 @@ const EXPECTED_MOST: usize = 4096;
 
 /// Programs with so many records in a ring at a time may fill it before the next round.
 const BUSY: usize = SLOTS / 16;
+
+/// Why calls of a program are missing.
+const SHORTENED: &str = "in part: the file that it shares with the recorder was shortened";
 
 /// Why requests of a program are missing.
 const UNSEEN_RING: &str = "in part: its requests by io_uring are not seen; with --ptrace they are";
@@ -239,13 +242,9 @@ impl Collector {
         }
         self.take_faults(before_ns, writer);
         self.forget_ended(before_ns);
-        // The calls of different threads are in no order, and those of a file that is not known yet wait for a round.
-        self.calls.sort_by_key(|call| call.request.time_ns);
-        let ready = self.calls.partition_point(|call| call.request.time_ns < before_ns.saturating_sub(self.begin_ns));
-        let (ready, _) = self.calls.split_at(ready);
-        let written = writer.push(ready);
-        ready.iter().take(written).for_each(|call| self.summary.add(call));
-        self.calls.drain(..ready.len());
+        let taken = writer.push(&self.calls);
+        self.calls.iter().take(taken).for_each(|call| self.summary.add(call));
+        self.calls.clear();
         most >= BUSY
     }
 
@@ -279,6 +278,9 @@ impl Collector {
                 reader.be_lossy();
             }
             self.known.insert(begun);
+            // Programs do not find it any more.
+            let taken = self.folder.with_file_name(TAKEN).join(&name);
+            let path = fs::rename(&path, &taken).map_or(path, |()| taken);
             self.summary.processes += 1;
             let name = base_name(&reader.program());
             let program = writer.program(&name);
@@ -497,6 +499,7 @@ impl Collector {
         });
         let mut missed: Vec<(String, &str)> = missed.into_iter().map(|path| (path, UNREACHED)).collect();
         for Process { reader, name, has_ring, .. } in &self.processes {
+            missed.extend(reader.is_shortened().then(|| (name.clone(), SHORTENED)));
             missed.extend((*has_ring || reader.has(Unseen::Ring)).then(|| (name.clone(), UNSEEN_RING)));
             for (unseen, of, why) in
                 [(Unseen::Process, " or children of it", UNREACHED), (Unseen::Limited, "", LIMITED)]

@@ -17,6 +17,9 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libnigh_preloa
 const SHARED: &str = "shared-";
 const ENDED: &str = "ended";
 
+/// Where they are while the recorder reads them.
+pub(crate) const TAKEN: &str = "taken";
+
 /// The library's name.
 const LIBRARY_NAME: &str = "libnigh_preload.so";
 
@@ -24,13 +27,20 @@ const LIBRARY_NAME: &str = "libnigh_preload.so";
 /// files, where they may create their own.
 const NAMED: u32 = 0o711;
 const SHARED_MODE: u32 = 0o1733;
+const TAKEN_MODE: u32 = 0o700;
 const LIBRARY_MODE: u32 = 0o755;
 
 /// Characters of the shared folder's name that nobody guesses.
 const SECRET: usize = 32;
 
-/// A setting of AddressSanitizer, whose library ends programs that load another one before it.
-const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "verify_asan_link_order=0");
+/// Of AddressSanitizer, whose library ends programs that load another one before it.
+const ADDRESS_SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "verify_asan_link_order=0");
+
+/// Of ThreadSanitizer, which sees only some of the library's accesses and reports them as races: a file with this line.
+const THREAD_SANITIZER: (&str, &str) = ("TSAN_OPTIONS", "suppressions=");
+const SUPPRESSIONS: &str = "called_from_lib:libnigh_preload.so\n";
+const SUPPRESSIONS_NAME: &str = "suppressions";
+const SUPPRESSIONS_MODE: u32 = 0o644;
 
 /// What advised programs share with nigh.
 const BOARD: &str = "board";
@@ -60,10 +70,20 @@ impl Session {
         let folder = if is_usable(memory) { builder.tempdir_in(memory) } else { builder.tempdir() };
         let folder = folder.or_else(|_| builder.tempdir())?;
         let shared = tempfile::Builder::new().prefix(SHARED).rand_bytes(SECRET).tempdir_in(folder.path())?.keep();
+        let taken = folder.path().join(TAKEN);
+        std::fs::create_dir(&taken)?;
         let library = folder.path().join(LIBRARY_NAME);
         std::fs::write(&library, LIBRARY)?;
+        let suppressions = folder.path().join(SUPPRESSIONS_NAME);
+        std::fs::write(&suppressions, SUPPRESSIONS)?;
         // Whatever the mask for new files is.
-        for (path, mode) in [(&shared, SHARED_MODE), (&library, LIBRARY_MODE), (&folder.path().to_owned(), NAMED)] {
+        for (path, mode) in [
+            (&*shared, SHARED_MODE),
+            (&taken, TAKEN_MODE),
+            (&library, LIBRARY_MODE),
+            (&suppressions, SUPPRESSIONS_MODE),
+            (folder.path(), NAMED),
+        ] {
             std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
         Ok(Session { folder, shared })
@@ -92,12 +112,19 @@ impl Session {
         }
         let mut command = Command::new(&program.path);
         let library = self.folder.path().join(LIBRARY_NAME);
-        command.env("LD_PRELOAD", preload(&library, std::env::var("LD_PRELOAD").ok().as_deref()));
+        let others = std::env::var("LD_PRELOAD").ok();
+        command.env("LD_PRELOAD", joined(others.as_deref(), &library.display().to_string()));
         command.env(FOLDER_VARIABLE, self.shared());
         command.env(FILTERS_VARIABLE, filters().to_string());
-        let (sanitizer, setting) = SANITIZER;
-        let others = std::env::var(sanitizer).ok().filter(|others| !others.is_empty());
-        command.env(sanitizer, others.map_or(setting.to_owned(), |others| format!("{others}:{setting}")));
+        let (variable, setting) = ADDRESS_SANITIZER;
+        command.env(variable, joined(std::env::var(variable).ok().as_deref(), setting));
+        let (variable, setting) = THREAD_SANITIZER;
+        let others = std::env::var(variable).ok();
+        // It reads one such file: a program's own stays.
+        if others.as_ref().is_none_or(|others| !others.contains(setting)) {
+            let file = self.folder.path().join(SUPPRESSIONS_NAME);
+            command.env(variable, joined(others.as_deref(), &format!("{setting}{}", file.display())));
+        }
         let board = self.folder.path().join(BOARD);
         // Without one, this may be a program of another session.
         command.env_remove(BOARD_VARIABLE);
@@ -133,11 +160,10 @@ pub(crate) fn shared_file(path: &Path) -> Option<File> {
     file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
-/// How many filters of system calls this process has; before Linux 5.9, 2 for any.
+/// How many filters of system calls this process has.
 fn filters() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let value = |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    value("Seccomp_filters:").or_else(|| value("Seccomp:")).unwrap_or(0)
+    let status = std::fs::read("/proc/self/status").unwrap_or_default();
+    nigh_ring::filters(&status).unwrap_or(0)
 }
 
 /// Whether libraries can be loaded from there, and some hundred threads have room for their rings. A program that writes into a
@@ -201,12 +227,11 @@ fn is_number(process: &str) -> bool {
     !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The libraries to load: ours after those that are loaded anyway.
-fn preload(library: &Path, others: Option<&str>) -> String {
-    let library = library.display();
+/// A list in a variable of the environment: `last` after what it has anyway.
+fn joined(others: Option<&str>, last: &str) -> String {
     match others.filter(|others| !others.is_empty()) {
-        Some(others) => format!("{others}:{library}"),
-        None => library.to_string(),
+        Some(others) => format!("{others}:{last}"),
+        None => last.to_owned(),
     }
 }
 
@@ -216,9 +241,9 @@ mod tests {
 
     #[test]
     fn other_libraries_are_loaded_too() {
-        assert_eq!(preload(Path::new("/a.so"), None), "/a.so");
-        assert_eq!(preload(Path::new("/a.so"), Some("")), "/a.so");
-        assert_eq!(preload(Path::new("/a.so"), Some("/b.so:/c.so")), "/b.so:/c.so:/a.so");
+        assert_eq!(joined(None, "/a.so"), "/a.so");
+        assert_eq!(joined(Some(""), "/a.so"), "/a.so");
+        assert_eq!(joined(Some("/b.so:/c.so"), "/a.so"), "/b.so:/c.so:/a.so");
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! Writes a recording on a thread of its own: rings are read while groups of calls are compressed.
+//!
+//! A call is known when it ends, and a recording has the order in which calls begin: each waits for those that may have begun before it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +11,13 @@ use std::thread::JoinHandle;
 use nigh_trace::format::parquet::{Call, Context, Recorder};
 use nigh_trace::{Gaps, Result};
 
+use crate::now_ns;
+
 /// The most calls that wait to be written, of about 100 bytes each.
 const WAITING_MOST: u64 = 1 << 21;
+
+/// How long calls wait at least, and twice that at most. Calls that take longer are written when they end.
+const HOLD_NS: u64 = 100_000_000;
 
 enum Entry {
     Program(String),
@@ -35,13 +42,18 @@ pub struct Writer {
     programs: HashMap<String, u32>,
     files: u32,
     contexts: u32,
+    /// Calls that wait for earlier ones.
+    held: Vec<Call>,
+    /// When the recording began, and when calls were passed on last: what began before that is passed on the next time.
+    begin_ns: u64,
+    passed_ns: u64,
     calls: u64,
     limit: u64,
 }
 
 impl Writer {
-    /// Writes into `recorder`, which is new, no more than `limit` calls.
-    pub fn new(recorder: Recorder, limit: u64) -> Writer {
+    /// Writes into `recorder`, which is new, no more than `limit` calls. Their times count from `begin_ns` of the monotonic clock.
+    pub fn new(recorder: Recorder, limit: u64, begin_ns: u64) -> Writer {
         let (entries, waiting) = mpsc::channel();
         let progress = Arc::new(Progress::default());
         let thread = {
@@ -49,7 +61,19 @@ impl Writer {
             std::thread::spawn(move || write(recorder, &waiting, &progress))
         };
         let (programs, files, contexts, calls) = (HashMap::new(), 0, 0, 0);
-        Writer { entries, thread, progress, programs, files, contexts, calls, limit }
+        Writer {
+            entries,
+            thread,
+            progress,
+            programs,
+            files,
+            contexts,
+            held: Vec::new(),
+            begin_ns,
+            passed_ns: begin_ns,
+            calls,
+            limit,
+        }
     }
 
     /// The number of the program called `name`.
@@ -77,15 +101,28 @@ impl Writer {
         self.contexts - 1
     }
 
-    /// Appends calls up to the limit, and returns those that are written.
+    /// Appends calls up to the limit, in any order, and returns how many it takes.
     pub(crate) fn push(&mut self, calls: &[Call]) -> usize {
         let room = usize::try_from(self.limit - self.calls).unwrap_or(usize::MAX).min(calls.len());
         let (calls, _) = calls.split_at(room);
         self.calls += room as u64;
-        if room > 0 {
-            self.send(Entry::Calls(calls.to_vec()));
+        self.held.extend_from_slice(calls);
+        let now_ns = now_ns();
+        if now_ns.saturating_sub(self.passed_ns) >= HOLD_NS {
+            self.write_before(self.passed_ns - self.begin_ns);
+            self.passed_ns = now_ns;
         }
         room
+    }
+
+    /// Writes the calls that began before this time of the recording.
+    fn write_before(&mut self, time_ns: u64) {
+        self.held.sort_by_key(|call| call.request.time_ns);
+        let ready = self.held.partition_point(|call| call.request.time_ns < time_ns);
+        if ready > 0 {
+            let calls = self.held.drain(..ready).collect();
+            self.send(Entry::Calls(calls));
+        }
     }
 
     /// Completes the file up to here, when what waits is written, with what it lacks.
@@ -109,7 +146,8 @@ impl Writer {
     }
 
     /// Writes what waits. Returns the recorder and the error that ended it, if there was one.
-    pub fn end(self) -> (Recorder, Result<()>) {
+    pub fn end(mut self) -> (Recorder, Result<()>) {
+        self.write_before(u64::MAX);
         drop(self.entries);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -148,4 +186,40 @@ fn write(mut recorder: Recorder, entries: &Receiver<Entry>, progress: &Progress)
         progress.bytes.store(recorder.bytes(), Ordering::Relaxed);
     }
     (recorder, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use nigh_trace::format::parquet::Did;
+    use nigh_trace::write::Destination;
+    use nigh_trace::{Op, Request, Taken};
+
+    use super::*;
+
+    /// Calls of one thread are known before those of another one that began earlier.
+    #[test]
+    fn files_11_recordings_have_the_order_in_which_calls_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        let recorder = Recorder::create(&Destination::new(&path, false, &[]).unwrap(), Taken::Above, 4096).unwrap();
+        // They wait, however long this test takes.
+        let mut writer = Writer::new(recorder, 5, now_ns() + 1_000_000_000_000);
+        let (program, volume) = (writer.program("made"), writer.file("/made".to_owned()));
+        let context = writer.context(Context::default());
+        let call = |time_ns| {
+            let request = Request { time_ns, length: 512, volume, ..Request::default() };
+            let did = Did::Request(Op::Read);
+            Call { request, did, program, context, tid: 1, asked: 512, result: 512, device_bytes: 0 }
+        };
+        assert_eq!(writer.push(&[call(5), call(9)]), 2);
+        assert_eq!(writer.push(&[call(7), call(3)]), 2);
+        assert_eq!(writer.push(&[call(4), call(1)]), 1, "up to the limit");
+        let (recorder, written) = writer.end();
+        written.unwrap();
+        recorder.finish().unwrap();
+        let mut requests = nigh_trace::open(&path, &Default::default()).unwrap().requests;
+        let mut batch = Vec::new();
+        requests.next_batch(&mut batch).unwrap();
+        assert_eq!(batch.iter().map(|request| request.time_ns).collect::<Vec<_>>(), [3, 4, 5, 7, 9]);
+    }
 }

@@ -12,6 +12,8 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::mapping;
+
 /// The environment variable with the path of the board.
 pub const BOARD_VARIABLE: &str = "NIGH_ADVISE";
 
@@ -103,6 +105,7 @@ impl Board {
             return Err(io::Error::last_os_error());
         }
         let board = Board(NonNull::new(mapped.cast::<Head>()).ok_or(io::ErrorKind::InvalidData)?);
+        mapping::enter(mapped as usize, bytes);
         let head = board.head();
         let number = |number: usize| u32::try_from(number).map_err(|_| io::ErrorKind::FileTooLarge);
         head.bytes.store(bytes as u64, Ordering::Relaxed);
@@ -331,6 +334,17 @@ mod tests {
         one.head().owner.store(1 << 30, Ordering::Relaxed);
         assert_eq!(other.locked(own, || 7), Some(7));
         assert_eq!(one.locked(own, || 8), Some(8));
+    }
+
+    #[test]
+    fn incomplete_6_a_board_that_is_shortened_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = Board::create(&path, TOLD, 3, &[7; 96]).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        assert_eq!((board.budget(), board.is_short(), board.tallies().len()), (0, false, 0));
+        board.set_budget(5, true);
+        assert_eq!(board.budget(), 5);
     }
 
     #[test]

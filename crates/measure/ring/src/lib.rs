@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod board;
+mod mapping;
 mod reader;
 mod submitted;
 mod writer;
@@ -21,6 +22,15 @@ pub const FOLDER_VARIABLE: &str = "NIGH_RECORD";
 
 /// The environment variable with the number of filters on the system calls of the recorder (seccomp).
 pub const FILTERS_VARIABLE: &str = "NIGH_RECORD_FILTERS";
+
+/// How many filters on system calls a process has by its `/proc/self/status`; before Linux 5.9, 2 for any. It allocates nothing.
+pub fn filters(status: &[u8]) -> Option<u64> {
+    let value = |name: &[u8]| {
+        let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        std::str::from_utf8(line).ok()?.trim().parse().ok()
+    };
+    value(b"Seccomp_filters:").or_else(|| value(b"Seccomp:"))
+}
 
 /// The first bytes of a shared file, with the version of its layout.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec5");
@@ -218,5 +228,15 @@ impl Name {
 
     fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn filters_are_counted_by_old_and_new_kernels() {
+        assert_eq!(super::filters(b"Name:\ta\nSeccomp:\t2\nSeccomp_filters:\t5\nMems:\t1\n"), Some(5));
+        assert_eq!(super::filters(b"Seccomp:\t2\n"), Some(2));
+        assert_eq!(super::filters(b"Name:\tSeccomp:\n"), None);
     }
 }

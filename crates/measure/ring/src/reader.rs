@@ -3,22 +3,18 @@
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use crate::mapping::Mapping;
 use crate::{BYTES, MAGIC, Name, RINGS, Record, SLOTS, Shared, Unseen};
 
 /// The shared file of a recorded process.
 pub struct Reader {
-    shared: NonNull<Shared>,
+    mapping: Mapping,
     /// Records read of each ring.
     tails: Vec<u32>,
 }
-
-// SAFETY: the mapping belongs to no thread, and what others write in it is atomic or copied.
-unsafe impl Send for Reader {}
 
 impl Reader {
     /// Maps a shared file; `None` if it is not complete yet.
@@ -32,21 +28,16 @@ impl Reader {
         if u64::from_ne_bytes(magic) != MAGIC {
             return Ok(None);
         }
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let mapped =
-            unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        if mapped == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Some(Reader { shared, tails: vec![0; RINGS + 1] }))
+        Ok(Some(Reader { mapping: Mapping::of(file)?, tails: vec![0; RINGS + 1] }))
     }
 
     fn shared(&self) -> &Shared {
-        // SAFETY: it is mapped until `self` is dropped. A program that shortens its file makes access fail; the folder is known only to
-        // the user who records, and to the programs that are recorded.
-        unsafe { self.shared.as_ref() }
+        self.mapping.shared()
+    }
+
+    /// Whether the program has shortened the file: what it wrote since the last reading is lost.
+    pub fn is_shortened(&self) -> bool {
+        self.mapping.is_lost()
     }
 
     /// The process.
@@ -86,8 +77,9 @@ impl Reader {
 
     /// Appends all records of ring `number` to `out`; it has been read up to here.
     pub fn read(&mut self, number: usize, out: &mut Vec<Record>) {
-        // SAFETY: as in `shared`; the number is checked by the index.
-        let ring = unsafe { &raw const (*self.shared.as_ptr()).rings[number] };
+        let known = out.len();
+        // SAFETY: it is mapped, and as long as `Shared`; the number is checked by the index.
+        let ring = unsafe { &raw const (*self.mapping.as_ptr()).rings[number] };
         // SAFETY: `head` and `tail` are atomic, in the mapping.
         let (head, tail) = unsafe { (&(*ring).head, &(*ring).tail) };
         let end = head.load(Ordering::Acquire);
@@ -96,6 +88,10 @@ impl Reader {
             let slot = self.tails[number].wrapping_add(at as u32) as usize % SLOTS;
             // SAFETY: the slot is within the ring, and every pattern of bits is a record.
             out.push(unsafe { (*ring).slots.get().cast::<Record>().add(slot).read_volatile() });
+        }
+        if self.is_shortened() {
+            // Zeros are no records.
+            return out.truncate(known);
         }
         self.tails[number] = end;
         tail.store(end, Ordering::Release);
@@ -106,8 +102,6 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.shared().abandoned.store(1, Ordering::Relaxed);
-        // SAFETY: it was mapped with this length, and no reference to it is left.
-        unsafe { libc::munmap(self.shared.as_ptr().cast(), BYTES) };
     }
 }
 
@@ -127,5 +121,35 @@ mod tests {
         file.write_all_at(&MAGIC.to_ne_bytes(), offset_of!(Shared, magic) as u64).unwrap();
         let reader = Reader::open(&file).unwrap().unwrap();
         assert_eq!(reader.shared().abandoned.load(Ordering::Relaxed), 0);
+    }
+
+    /// A program can shorten its file at any time. The recorder goes on, and reads no records that nobody wrote.
+    #[test]
+    fn incomplete_6_a_file_that_is_shortened_ends_no_recorder() {
+        for length in [0, 4096, BYTES as u64 / 2] {
+            // SAFETY: the descriptor is new, and owned by nothing else.
+            let file = unsafe { File::from_raw_fd(libc::memfd_create(c"shared".as_ptr(), libc::MFD_CLOEXEC)) };
+            file.set_len(BYTES as u64).unwrap();
+            file.write_all_at(&MAGIC.to_ne_bytes(), offset_of!(Shared, magic) as u64).unwrap();
+            let mut reader = Reader::open(&file).unwrap().unwrap();
+            let mut other = Reader::open(&file).unwrap().unwrap();
+            let (mut records, last) = (Vec::new(), RINGS);
+            reader.shared().rings[last].head.store(3, Ordering::Relaxed);
+            other.read(last, &mut records);
+            assert_eq!((records.len(), reader.is_shortened()), (3, false));
+            file.set_len(length).unwrap();
+            reader.read(last, &mut records);
+            assert_eq!((records.len(), reader.is_shortened()), (3, true), "{length}");
+            for number in 0..=last {
+                reader.read(number, &mut records);
+            }
+            assert_eq!((records.len(), reader.rings(), reader.lost()), (3, 0, 0));
+            drop(reader);
+            // The place in the list is free for another file.
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(BYTES as u64).unwrap();
+            file.write_all_at(&MAGIC.to_ne_bytes(), offset_of!(Shared, magic) as u64).unwrap();
+            assert!(!Reader::open(&file).unwrap().unwrap().is_shortened());
+        }
     }
 }

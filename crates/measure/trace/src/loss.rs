@@ -36,8 +36,9 @@ impl Losses {
     }
 }
 
-/// The number in a line that reports a loss: `Lost 5 events`, `Possibly lost 5 samples`, `CPU:2 [LOST 5 EVENTS]`,
-/// `CPU 2: [5 EVENTS DROPPED]` or `PERF_RECORD_LOST lost 5`.
+/// The number in a line that reports a loss: `Lost 5 events`, `Possibly lost 5 samples`, `5 events lost`, `CPU:2 [LOST 5 EVENTS]`,
+/// `CPU 2: [5 EVENTS DROPPED]`, `PERF_RECORD_LOST lost 5` or `entries-in-buffer/entries-written: 95/100`. Chunks have any number of
+/// events: `Processed 100 events and lost 2 chunks!`.
 fn reported(line: &[u8]) -> Option<Option<u64>> {
     /// No such line is longer.
     const WORDS_MOST: usize = 16;
@@ -46,9 +47,15 @@ fn reported(line: &[u8]) -> Option<Option<u64>> {
     let word = |at: usize| words.get(at).map_or(&b""[..], |word| word);
     let is_event = |at: usize| matches!(word(at), b"event" | b"events" | b"sample" | b"samples");
     let is_record = words.windows(2).any(|pair| pair == [&b"record"[..], b"lost"]);
+    let is_total = word(0) == b"processed";
+    let overwritten = |at: usize| number(word(at + 2))?.checked_sub(number(word(at + 1))?).filter(|&count| count > 0);
     (0..words.len()).find_map(|at| match word(at) {
+        // Also a share, such as 0.50 %.
+        b"lost" if is_total => [at + 1, at + 2].iter().any(|&at| number(word(at)).unwrap_or(0) > 0).then_some(None),
+        b"written" if word(0) == b"entries" => overwritten(at).map(Some),
         b"lost" if is_event(at + 1) => Some(None),
         b"lost" if is_event(at + 2) || is_record => number(word(at + 1)).map(Some),
+        b"lost" if at >= 2 && is_event(at - 1) => number(word(at - 2)).map(Some),
         b"dropped" if at >= 2 && is_event(at - 1) => number(word(at - 2)).map(Some),
         _ => None,
     })

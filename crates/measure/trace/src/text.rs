@@ -304,7 +304,7 @@ impl<'a> Iterator for Fields<'a> {
         let quoted = rest.strip_prefix(b"\"").and_then(|inner| inner.split_at_checked(memchr::memchr(b'"', inner)?));
         let (rest, unquoted) = match quoted {
             // The separator comes behind the closing quote.
-            Some((field, after)) => (after.get(1..).unwrap_or_default(), Some(field)),
+            Some((field, after)) => (after.get(1..).unwrap_or_default(), Some(field.trim_ascii())),
             None => (rest, None),
         };
         let Some(length) = rest.iter().position(|byte| is_blank(byte) || *byte == b',') else {

@@ -184,24 +184,35 @@ pub(crate) fn find(stated: Stated, rows: &[Row], block_bytes: u32) -> Result<(Un
 pub struct Offsets {
     has_part_of_sector: bool,
     has_odd_length: bool,
+    length_most: u64,
 }
+
+/// No request for bytes is so short: these are numbers of blocks.
+const BLOCKS_MOST: u64 = 16;
 
 impl Offsets {
     /// Takes the place of one more request in.
     pub fn see(&mut self, offset: u64, length: u64) {
         self.has_part_of_sector |= !offset.is_multiple_of(SECTOR_BYTES);
         self.has_odd_length |= !length.is_multiple_of(SECTOR_BYTES);
+        self.length_most = self.length_most.max(length);
     }
 
-    /// A note if they may be numbers of blocks. Disks are read in whole sectors, and files in parts of any offset and length: only whole
-    /// lengths at odd offsets are doubtful. `setting` gives another unit.
+    /// A note if they may be numbers of blocks. Disks are read in whole sectors, and files in parts of any offset and length: only
+    /// whole lengths at odd offsets are doubtful, and lengths that are all shorter than anything that is read. `setting` gives another
+    /// unit.
     pub fn note(&self, setting: &'static str) -> Option<Note> {
-        (self.has_part_of_sector && !self.has_odd_length).then_some(Note::Unit {
-            what: "offsets",
-            unit: "bytes",
-            because: "that is the default, but they are no whole sectors while all lengths are, as if they were numbers of blocks",
-            setting,
-        })
+        let because = match self.has_odd_length {
+            _ if !self.has_part_of_sector => return None,
+            false => {
+                "that is the default, but they are no whole sectors while all lengths are, as if they were numbers of blocks"
+            }
+            true if self.length_most <= BLOCKS_MOST => {
+                "that is the default, but no request has more than 16 bytes, as if lengths and offsets were numbers of blocks"
+            }
+            true => return None,
+        };
+        Some(Note::Unit { what: "offsets", unit: "bytes", because, setting })
     }
 }
 

@@ -1,4 +1,5 @@
-/* Reads a file before and after it limits its system calls: FILE strict|few|most. Exits with 7. */
+/* Reads a file before and after it limits its system calls: FILE strict|few|refused|most. Exits with 7. */
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -19,6 +20,10 @@ static struct sock_filter few[] = {
     NUMBER, ALLOW(__NR_read), ALLOW(__NR_pread64), ALLOW(__NR_write), ALLOW(__NR_exit_group), ALLOW(__NR_exit),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 };
+static struct sock_filter refused[] = {
+    NUMBER, ALLOW(__NR_read), ALLOW(__NR_pread64), ALLOW(__NR_write), ALLOW(__NR_exit_group), ALLOW(__NR_exit),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+};
 static struct sock_filter most[] = {
     NUMBER, KILL(__NR_getrusage), KILL(__NR_openat), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 };
@@ -31,12 +36,13 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[2], "strict")) {
         if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) return 3;
     } else {
-        int is_few = !strcmp(arguments[2], "few");
+        int is_most = !strcmp(arguments[2], "most");
         struct sock_fprog program = {sizeof few / sizeof *few, few};
-        if (!is_few) program = (struct sock_fprog){sizeof most / sizeof *most, most};
+        if (is_most) program = (struct sock_fprog){sizeof most / sizeof *most, most};
+        if (!strcmp(arguments[2], "refused")) program = (struct sock_fprog){sizeof refused / sizeof *refused, refused};
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        if (is_few ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)
-                   : syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)) return 4;
+        if (is_most ? syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)
+                    : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 4;
     }
     for (int at = 0; at < 3; at++)
         if (read(fd, bytes, 100) != 100) return 5;

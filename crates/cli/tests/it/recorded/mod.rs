@@ -95,6 +95,11 @@ pub(crate) fn straced(
 
 /// The calls that transfer data to and from files in a folder, in a recording; none if there is none.
 pub(crate) fn counted(recording: &Path, below: &Path) -> BTreeMap<&'static str, usize> {
+    counted_of(recording, |path| path.starts_with(below))
+}
+
+/// The same for the files that `is_counted`.
+pub(crate) fn counted_of(recording: &Path, is_counted: impl Fn(&Path) -> bool) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
     let Ok(file) = File::open(recording) else { return counts };
     for row in SerializedFileReader::new(file).unwrap().get_row_iter(None).unwrap().map(Result::unwrap) {
@@ -102,7 +107,7 @@ pub(crate) fn counted(recording: &Path, below: &Path) -> BTreeMap<&'static str, 
             Some((_, Field::Str(text))) => text,
             other => panic!("{name}: {other:?}"),
         };
-        if let Some(count) = counts.get_mut(&**text("op")).filter(|_| Path::new(text("path")).starts_with(below)) {
+        if let Some(count) = counts.get_mut(&**text("op")).filter(|_| is_counted(Path::new(text("path")))) {
             *count += 1;
         }
     }

@@ -13,7 +13,7 @@
 //! | tenant | `pid` |
 //!
 //! Other names are ignored. If the header names `comm`, a row may have more words than the header, because program
-//! names can contain blanks. Events that bpftrace reports as lost are counted. `Attaching …`, maps (`@…`), and lines before the first header or row are skipped.
+//! names can contain blanks. Events that bpftrace reports as lost are counted. Its other remarks (`Attaching …`, `WARNING: …`) and maps (`@…`) are skipped.
 
 use std::borrow::Cow;
 
@@ -42,6 +42,10 @@ enum Role {
 
 const NEEDED: &str = "names as in nsecs=%llu dev=%d rwbs=%s sector=%llu nr_sector=%u, or a header with these names";
 
+/// Beginnings of lines that are no requests.
+const REMARKS: [&[u8]; 4] = [b"Attaching ", b"Attached ", b"@", b"stdin:"];
+const WARNING: &[u8] = b"WARNING: ";
+
 #[derive(Default)]
 pub(crate) struct Parser {
     /// The roles of the words of a row; empty without a header.
@@ -54,7 +58,7 @@ impl Lines for Parser {
     const SKIPS_HEADER: bool = false;
 
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
-        if line.starts_with(b"Attaching ") || line.starts_with(b"@") || line.starts_with(b"stdin:") {
+        if REMARKS.iter().any(|text| line.starts_with(text)) {
             return Ok(None);
         }
         if line.starts_with(b"{") {
@@ -67,7 +71,7 @@ impl Lines for Parser {
                 None => Ok(None),
             };
         }
-        if is_loss(line) && self.losses.take(line) {
+        if is_loss(line) && self.losses.take(line) || line.starts_with(WARNING) {
             return Ok(None);
         }
         self.printed_line(line)
@@ -81,7 +85,7 @@ impl Lines for Parser {
 /// Whether a line can be one by which bpftrace reports lost events.
 fn is_loss(line: &[u8]) -> bool {
     let begins = |text: &[u8]| line.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text));
-    begins(b"lost ") || begins(b"warning: ")
+    begins(b"lost ") || begins(WARNING)
 }
 
 /// The number of events in a JSON line of type `lost_events`.

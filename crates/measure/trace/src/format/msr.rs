@@ -1,5 +1,6 @@
 //! CSV of the MSR Cambridge traces: timestamp (Windows filetime, 100 ns), host name, disk number, `Read` or `Write`,
-//! offset and size in bytes, and response time (100 ns; may be missing from all lines), the latency. A header line is skipped.
+//! offset and size in bytes, and response time (100 ns; may be missing from all lines), the latency. A header line is skipped, and so
+//! is a number of the line in front of all lines.
 //! Times are counted from the first request (`clock.rs`), because dates since 1601 do not fit in 63 bits of nanoseconds.
 //! Each disk of each host is a volume, numbered in order of first appearance.
 
@@ -21,6 +22,14 @@ pub(crate) struct Parser {
     key: Vec<u8>,
     /// Whether lines have a response time; known after the first line. A later line without it is incomplete.
     has_response: Option<bool>,
+    /// Whether lines have a number in front; known after the first line.
+    is_numbered: Option<bool>,
+}
+
+/// Whether the operation of a line is one field later than usual.
+fn is_numbered(line: &[u8]) -> bool {
+    let kind = |at: usize| Fields::new(line).nth(at).and_then(op);
+    kind(3).is_none() && kind(4).is_some()
 }
 
 impl Parser {
@@ -40,10 +49,15 @@ impl Parser {
 
 impl Lines for Parser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
-        if line.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"timestamp")) {
+        let is_name = |field: &[u8]| field.eq_ignore_ascii_case(b"timestamp");
+        let is_second = || self.is_numbered.is_none() && Fields::new(line).nth(1).is_some_and(is_name);
+        if line.get(..9).is_some_and(is_name) || is_second() {
             return Ok(None);
         }
         let mut fields = Fields::new(line);
+        if *self.is_numbered.get_or_insert_with(|| is_numbered(line)) {
+            fields.next();
+        }
         let time_ns = fields.time(FILETIME_NS, "a timestamp in units of 100 ns")?;
         let host = fields.expect("a host name")?;
         let disk = fields.expect("a disk number")?;

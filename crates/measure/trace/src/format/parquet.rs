@@ -20,7 +20,7 @@
 //! requests; readers leave these out and report their number.
 //!
 //! Any flat Parquet file with a column `offset` can be read. Other columns have defaults if they are missing (`length`:
-//! one block), columns with other names are ignored, and integers can have either width and sign if the values fit. If columns
+//! one block), columns with other names are ignored, and integers can have either width and sign if the values fit, and be floating-point numbers if they are whole. If columns
 //! are described ([`crate::Columns`]), they can have any names, units and words for operations, and tenants, streams and
 //! volumes can be names, as in CSV.
 //!
@@ -150,7 +150,7 @@ pub enum Problem {
     #[error("column `{column}` has type {found}, expected {expected}")]
     Type {
         /// The column.
-        column: &'static str,
+        column: String,
         /// Its type in the file.
         found: String,
         /// The types that can be read.
@@ -160,13 +160,13 @@ pub enum Problem {
     #[error("column `{column}` has nulls")]
     Null {
         /// The column.
-        column: &'static str,
+        column: String,
     },
     /// A value is invalid for its field.
     #[error("row {row}: column `{column}`: found {found}, expected {expected}")]
     Value {
         /// The column.
-        column: &'static str,
+        column: String,
         /// The row, counted from 0.
         row: u64,
         /// The value.

@@ -62,7 +62,9 @@ impl Lines for Parser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
         let name = event(self.action);
         let Some((before, after)) = memmem::find(line, name).and_then(|at| line.split_at_checked(at)) else {
-            if line.starts_with(b"CPU") || memmem::find(line, b"PERF_RECORD_LOST").is_some() {
+            // Lines of other events may have any words.
+            let reports = [&b"CPU"[..], b"#", b"Processed ", b"Warning: "];
+            if reports.iter().any(|text| line.starts_with(text)) || memmem::find(line, b"PERF_RECORD_LOST").is_some() {
                 self.losses.take(line);
             }
             return Ok(None);

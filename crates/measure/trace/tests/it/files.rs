@@ -200,6 +200,11 @@ fn files_16_msr_with_quotes_and_fractions() {
         b"128166372003061629,\"usr\",0,\"Read\",4096.0,512.0,10\n128166372016382155,\"usr\",1,\"Write\",8192.0,512.00,20\n",
         b"\"Timestamp\",\"Hostname\",\"DiskNumber\",\"Type\",\"Offset\",\"Size\",\"ResponseTime\"\n\
           128166372003061629,\"usr\",0,\"Read\",4096,512,10\n128166372016382155,\"usr\",1,\"Write\",8192,512,20\n",
+        b"128166372003061629, \"usr\", 0,\" Read\", 4096,\" 512\",10\n128166372016382155,usr ,1,\"Write \",8192,512,20\n",
+        // With an index in front.
+        b",Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n\
+          0,128166372003061629,usr,0,Read,4096,512,10\n1,128166372016382155,usr,1,Write,8192,512,20\n",
+        b"0,128166372003061629,usr,0,Read,4096,512,10\n1,128166372016382155,usr,1,Write,8192,512,20\n",
     ] {
         assert_eq!(noted(Format::Msr, content).0, expected);
     }
@@ -416,6 +421,10 @@ fn files_11_lost_events_are_reported() {
         ),
         line(1) + "Lost 5 events\n" + &line(2),
         "Attaching 1 probe...\nLost 5 events\n".to_owned() + &line(1) + &line(2),
+        "Attached 2 probes\nstdin:1:1-9: WARNING: x\nLost 1 event\n".to_owned()
+            + &line(1)
+            + "WARNING: Lost 4 events\n"
+            + &line(2),
     ] {
         let (requests, notes) = noted(Format::Bpftrace, content.as_bytes());
         assert_eq!(requests.len(), 2, "{content}");
@@ -430,13 +439,25 @@ fn files_11_lost_events_are_reported() {
         "CPU 2: [LOST 5 EVENTS]\n",
         "CPU:2 [5 EVENTS DROPPED]\n",
         "perf 0 [002] 5.000001: PERF_RECORD_LOST lost 5\n",
+        "Warning: 5 events lost\n",
+        // Events of the ring that were overwritten.
+        "# entries-in-buffer/entries-written: 200/205   #P:2\n",
     ] {
         let (requests, notes) = noted(Format::Perf, ftrace(lost).as_bytes());
         assert_eq!(requests.len(), 2, "{lost}");
         assert!(notes.contains("lost 5 events"), "{lost}: {notes}");
     }
-    let (_, notes) = noted(Format::Perf, ftrace("CPU:2 [LOST EVENTS]\n").as_bytes());
-    assert!(notes.contains("lost events"), "{notes}");
+    for lost in [
+        "CPU:2 [LOST EVENTS]\n",
+        "Processed 500 events and lost 20 chunks!\n\nCheck IO/CPU overload!\n",
+        "Processed 500 samples and lost 3.20%!\n",
+    ] {
+        let (_, notes) = noted(Format::Perf, ftrace(lost).as_bytes());
+        assert!(notes.contains("lost events"), "{lost}: {notes}");
+    }
+    for none in ["# entries-in-buffer/entries-written: 2/2   #P:2\n", "Processed 2 events and lost 0 chunks!\n"] {
+        assert_eq!(noted(Format::Perf, ftrace(none).as_bytes()).1, "", "{none}");
+    }
     let biosnoop =
         b"TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n0.1 a 7 vda W 80 4096 0.50\nPossibly lost 5 samples\n\
         lost 2 events on CPU #3\n0.2 a 7 vda W 80 4096 0.50\n";
@@ -634,6 +655,38 @@ fn foreign_parquet(codec: parquet::basic::Compression) -> tempfile::NamedTempFil
     file
 }
 
+/// A Parquet file of two rows: times in seconds, offsets and latencies, all of them floating-point numbers.
+fn floating_parquet(offsets: &[f64], latencies: &[f64]) -> tempfile::NamedTempFile {
+    use parquet::data_type::DoubleType;
+    use parquet::file::writer::SerializedFileWriter;
+    let schema = "message m { required double at; required double offset; required double lat_us; }";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let schema = std::sync::Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(file.reopen().unwrap(), schema, Default::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for values in [&[1_795_863_225.25, 1_795_863_225.5][..], offsets, latencies] {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<DoubleType>().write_batch(values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    file
+}
+
+#[test]
+fn units_12_numbers_of_blocks_in_parquet_are_noted() {
+    let noted = |offsets: &[f64]| {
+        let file = floating_parquet(offsets, &[0.5, 7.0]);
+        let mut opened = nigh_trace::open(file.path(), &ReadOptions::default()).unwrap();
+        opened.requests.next_batch(&mut Vec::new()).unwrap();
+        opened.requests.notes().iter().map(ToString::to_string).collect::<String>()
+    };
+    let doubtful = noted(&[1.0, 37.0]);
+    assert!(doubtful.contains("offsets are interpreted as bytes") && doubtful.contains("offset-unit"), "{doubtful}");
+    assert_eq!(noted(&[4096.0, 512.0]), "");
+}
+
 #[test]
 fn files_16_parquet_with_described_columns_and_any_codec() {
     use parquet::basic::{BrotliLevel, Compression, GzipLevel};
@@ -656,7 +709,26 @@ fn files_16_parquet_with_described_columns_and_any_codec() {
         assert_eq!(requests[2].latency_ns, 9000);
         assert!(requests[0].volume == requests[2].volume && requests[0].volume != requests[1].volume);
     }
+    // pandas makes floating-point numbers of integers as soon as a value is missing.
+    let file = floating_parquet(&[4096.0, 8192.0], &[0.5, 7.0]);
+    let mut opened = nigh_trace::open(file.path(), &described("time=at,offset=offset,latency=lat_us")).unwrap();
+    let mut requests = Vec::new();
+    opened.requests.next_batch(&mut requests).unwrap();
+    assert_eq!([requests[0].offset, requests[1].offset], [4096, 8192]);
+    assert_eq!([requests[0].latency_ns, requests[1].latency_ns], [500, 7000]);
+    assert_eq!(requests[1].time_ns - requests[0].time_ns, SECOND_NS / 4);
+    let mut opened = nigh_trace::open(file.path(), &ReadOptions::default()).unwrap();
+    opened.requests.next_batch(&mut requests).unwrap();
+    assert_eq!(requests[1].offset, 8192);
+    for wrong in [4096.5, -1.0, 1e300, f64::NAN] {
+        let file = floating_parquet(&[0.0, wrong], &[0.5, 7.0]);
+        let mut opened = nigh_trace::open(file.path(), &ReadOptions::default()).unwrap();
+        let error = opened.requests.next_batch(&mut requests).unwrap_err().to_string();
+        assert!(error.contains("row 1: column `offset`"), "{error}");
+    }
     let file = foreign_parquet(Compression::UNCOMPRESSED);
+    let wrong = nigh_trace::open(file.path(), &described("offset=lba,latency=kind,latency-unit=us")).err().unwrap();
+    assert!(wrong.to_string().contains("column `kind`"), "the name in the file: {wrong}");
     let error = |columns: &str| nigh_trace::open(file.path(), &described(columns)).err().unwrap().to_string();
     assert!(
         error("offset=where").contains("no column `where`; the columns are at, disk,"),

@@ -684,9 +684,15 @@ fn units_12_numbers_of_blocks_in_nighs_own_columns_are_noted() {
         let opened = from_reader(Cursor::new(text.to_vec()), Path::new("t.csv"), &ReadOptions::default()).unwrap();
         opened.requests.notes()
     };
-    let doubtful = notes(b"offset,length\n1,4096\n2,4096\n");
-    assert!(matches!(&doubtful[..], [Note::Unit { what: "offsets", unit: "bytes", .. }]), "{doubtful:?}");
-    for fine in [&b"offset,length\n512,4096\n0,4096\n"[..], b"offset,length\n1,100\n101,4096\n"] {
+    for content in
+        [&b"offset,length\n1,4096\n2,4096\n"[..], b"offset,length\n1,1\n2,1\n", b"offset,length\n7,8\n1,16\n"]
+    {
+        let doubtful = notes(content);
+        assert!(matches!(&doubtful[..], [Note::Unit { what: "offsets", unit: "bytes", .. }]), "{doubtful:?}");
+    }
+    for fine in
+        [&b"offset,length\n512,4096\n0,4096\n"[..], b"offset,length\n1,100\n101,4096\n", b"offset,length\n0,1\n512,1\n"]
+    {
         assert_eq!(notes(fine), [], "{}", String::from_utf8_lossy(fine));
     }
 }

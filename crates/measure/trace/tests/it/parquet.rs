@@ -163,8 +163,8 @@ fn foreign_files_are_refused_with_a_reason() {
     );
     let result = foreign("required int64 offset;", one_long);
     assert_eq!(message(result), "row 0: column `offset`: found -5, expected a number from 0 to 2^64 - 1");
-    let result = foreign("required double offset;", |group| column::<DoubleType>(group, &[1.0], None));
-    assert_eq!(message(result), "column `offset` has type DOUBLE, expected an integer of 32 or 64 bits");
+    let result = foreign("required double offset;", |group| column::<DoubleType>(group, &[1.5], None));
+    assert_eq!(message(result), "row 0: column `offset`: found 1.5, expected a whole number from 0 to 2^63");
     let result = foreign("required group offset { required int64 low; }", one_long);
     assert_eq!(message(result), "column `offset` has type list or struct, expected an integer of 32 or 64 bits");
     let result = foreign("required int64 offset (TIMESTAMP(MICROS, true));", one_long);

@@ -15,6 +15,7 @@ pub(super) struct CheckedPages {
     pages: Box<dyn PageReader>,
     /// Bytes of a value, `None` for text.
     width: Option<usize>,
+    is_integer: bool,
     /// Whether values are preceded by levels that mark nulls.
     optional: bool,
     has_dictionary: bool,
@@ -22,12 +23,14 @@ pub(super) struct CheckedPages {
 
 impl CheckedPages {
     pub(super) fn new(pages: Box<dyn PageReader>, column: &ColumnDescriptor) -> CheckedPages {
-        let width = match column.physical_type() {
-            Physical::INT32 => Some(4),
-            Physical::INT64 => Some(8),
+        let physical = column.physical_type();
+        let width = match physical {
+            Physical::INT32 | Physical::FLOAT => Some(4),
+            Physical::INT64 | Physical::DOUBLE => Some(8),
             _ => None,
         };
-        CheckedPages { pages, width, optional: column.max_def_level() > 0, has_dictionary: false }
+        let is_integer = matches!(physical, Physical::INT32 | Physical::INT64);
+        CheckedPages { pages, width, is_integer, optional: column.max_def_level() > 0, has_dictionary: false }
     }
 
     fn check(&mut self, page: &Page) -> Result<()> {
@@ -82,7 +85,7 @@ impl CheckedPages {
                 let right = (count as usize).checked_mul(width) == Some(values.len());
                 damaged_unless(right, "streams of bytes are cut short, or some values are null")
             }
-            (Encoding::DELTA_BINARY_PACKED, Some(_)) => {
+            (Encoding::DELTA_BINARY_PACKED, Some(_)) if self.is_integer => {
                 damaged_unless(has_sound_heads(values, count), "a block of deltas has no sound head")
             }
             _ => Err(ParquetError::NYI(format!("values encoded as {encoding}"))),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use parquet::basic::{ConvertedType as Converted, LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
@@ -17,7 +17,7 @@ use crate::columns::{Column as Given, Columns, ROLE_NAMES};
 use crate::error::Bad;
 use crate::format::csv::{Names, known_op};
 use crate::text::digest;
-use crate::units::{self, Row, Stamp, Stated, Units};
+use crate::units::{self, Offsets, Row, Stamp, Stated, Units};
 use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Gaps, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
@@ -55,6 +55,8 @@ pub struct ParquetReader {
     /// How texts are read if the columns are described.
     pub(super) described: Option<Described>,
     notes: Vec<Note>,
+    /// Of the first rows of a file that nigh did not write and nobody described.
+    offsets: Option<Offsets>,
 }
 
 /// The words for operations, and the numbers of names.
@@ -97,12 +99,14 @@ impl Described {
     }
 }
 
-/// The column of a field, and the interpretation of its integers.
+/// The column of a field, and the interpretation of its numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     pub(super) field: Field,
     leaf: usize,
     signed: bool,
+    /// Whether they are floating-point numbers.
+    floating: bool,
     /// Of the field's unit, in that of the column.
     scale: u64,
 }
@@ -110,6 +114,8 @@ pub(super) struct Column {
 /// One column of one row group.
 pub(super) struct Chunk {
     column: Column,
+    /// The column in the file.
+    name: String,
     pages: Pages,
     levels: Vec<i16>,
 }
@@ -117,6 +123,8 @@ pub(super) struct Chunk {
 enum Pages {
     Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
     Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Float(ColumnReaderImpl<FloatType>, Vec<f32>),
+    Double(ColumnReaderImpl<DoubleType>, Vec<f64>),
     Text(ColumnReaderImpl<ByteArrayType>, Vec<parquet::data_type::ByteArray>),
 }
 
@@ -150,13 +158,14 @@ impl ParquetReader {
         if sample.rows > 0 {
             sample.next_batch(&mut rows)?;
         }
-        let has = |field: Field| sample.columns.iter().any(|column| column.field == field);
-        let (has_time, has_length) = (has(Field::Time), has(Field::Length));
+        let find = |field: Field| sample.columns.iter().find(|column| column.field == field);
+        let (time, has_length) = (find(Field::Time), find(Field::Length).is_some());
+        let stamp = if time.is_some_and(|column| column.floating) { Stamp::Fraction } else { Stamp::Whole };
         let rows: Vec<Row> = rows
             .iter()
             .take(units::ROWS)
             .map(|row| Row {
-                time: has_time.then_some(Stamp::Whole(row.time_ns)),
+                time: time.map(|_| stamp(row.time_ns)),
                 offset: Some(row.offset),
                 length: has_length.then_some(row.length.into()),
             })
@@ -167,6 +176,7 @@ impl ParquetReader {
             given_columns(metadata, given, &units)
         })?;
         reader.described = Some(Described::new(given));
+        reader.offsets = None;
         reader.notes.extend(notes);
         Ok(reader)
     }
@@ -243,6 +253,7 @@ impl ParquetReader {
             file_is_stream: false,
             described: None,
             notes: gaps.notes().collect(),
+            offsets: text(SCHEMA_KEY).is_none().then(Offsets::default),
             whole_bytes: bytes,
             cut_bytes: file_bytes - bytes,
             no_requests: Vec::new(),
@@ -272,13 +283,16 @@ impl ParquetReader {
         self.chunks.clear();
         for &column in &self.columns {
             let descriptor = group.metadata().column(column.leaf).column_descr_ptr();
+            let name = descriptor.name().to_owned();
             let checked = Box::new(CheckedPages::new(group.get_column_page_reader(column.leaf)?, &descriptor));
             let pages = match descriptor.physical_type() {
                 Physical::INT32 => Pages::Int32(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
                 Physical::INT64 => Pages::Int64(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
+                Physical::FLOAT => Pages::Float(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
+                Physical::DOUBLE => Pages::Double(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
                 _ => Pages::Text(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
             };
-            self.chunks.push(Chunk { column, pages, levels: Vec::new() });
+            self.chunks.push(Chunk { column, name, pages, levels: Vec::new() });
         }
         self.next_group += 1;
         Ok(())
@@ -308,12 +322,15 @@ impl ParquetReader {
         for (row, request) in batch.iter().enumerate() {
             if request.offset.checked_add(request.length.into()).is_none() {
                 return Err(Problem::Value {
-                    column: Field::Offset.name(),
+                    column: Field::Offset.name().to_owned(),
                     row: self.rows_read + row as u64,
                     found: request.offset.to_string(),
                     expected: "a request that ends below 2^64 bytes",
                 });
             }
+        }
+        if let Some(offsets) = self.offsets.as_mut().filter(|_| self.rows_read == 0) {
+            batch.iter().for_each(|request| offsets.see(request.offset, request.length.into()));
         }
         self.left_in_group -= rows;
         self.rows_read += rows;
@@ -352,7 +369,8 @@ impl Requests for ParquetReader {
     fn notes(&self) -> Vec<Note> {
         let cut = (self.cut_bytes > 0).then_some(Note::CutBytes { bytes: self.cut_bytes });
         let left_out = (self.left_out > 0).then_some(Note::LeftOut { count: self.left_out, what: LEFT_OUT_CALLS });
-        self.notes.iter().cloned().chain(cut).chain(left_out).collect()
+        let doubtful = self.offsets.and_then(|offsets| offsets.note("offset-unit"));
+        self.notes.iter().cloned().chain(doubtful).chain(cut).chain(left_out).collect()
     }
 }
 
@@ -366,7 +384,9 @@ fn columns(metadata: &ParquetMetaData, stream: Option<Stream>) -> Result<Vec<Col
         let named = |leaf: &usize| schema.column(*leaf).path().parts().first().is_some_and(|name| name == wanted);
         match (0..schema.num_columns()).find(named) {
             Some(leaf) => {
-                columns.push(Column { field, leaf, signed: is_signed(field, &schema.column(leaf))?, scale: 1 });
+                let descriptor = schema.column(leaf);
+                let (signed, floating) = (is_signed(field, &descriptor)?, is_floating(&descriptor));
+                columns.push(Column { field, leaf, signed, floating, scale: 1 });
             }
             None if field == Field::Offset => return Err(Problem::NoOffset { found: all_names(metadata) }),
             None => {
@@ -423,7 +443,7 @@ fn given_columns(metadata: &ParquetMetaData, given: &Columns, units: &Units) -> 
             Field::Latency => units.latency_ns,
             _ => 1,
         };
-        columns.push(Column { field, leaf, signed, scale });
+        columns.push(Column { field, leaf, signed, floating: is_floating(&descriptor), scale });
     }
     Ok(columns)
 }
@@ -460,7 +480,12 @@ fn stated(metadata: &ParquetMetaData, columns: &[Column], given: Stated) -> Stat
     Stated { time_ns, ..given }.or_named(names.each_ref().map(|name| name.as_ref().map(String::as_bytes)))
 }
 
-/// Whether the column's integers are signed; an error if its type does not match `field`.
+/// Whether a column has floating-point numbers: pandas makes them of integers where a value is missing.
+fn is_floating(column: &ColumnDescriptor) -> bool {
+    matches!(column.physical_type(), Physical::FLOAT | Physical::DOUBLE)
+}
+
+/// Whether the column's numbers are signed; an error if its type does not match `field`.
 fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
     let logical = column.logical_type_ref();
     let flat = column.max_rep_level() == 0 && column.path().parts().len() == 1;
@@ -479,6 +504,7 @@ fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
         (Physical::INT64, Some(LogicalType::Timestamp(stamp))) => {
             (field == Field::Time && stamp.unit == TimeUnit::NANOS, true)
         }
+        (Physical::FLOAT | Physical::DOUBLE, None) => (field != Field::Op, true),
         (Physical::BYTE_ARRAY, _) => (field == Field::Op, false),
         _ => (false, false),
     };
@@ -487,7 +513,7 @@ fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
     }
     let logical = logical.map_or_else(String::new, |logical| format!(" ({logical:?})"));
     Err(Problem::Type {
-        column: field.name(),
+        column: column.name().to_owned(),
         found: if flat { format!("{}{logical}", column.physical_type()) } else { "list or struct".to_owned() },
         expected: match field {
             Field::Op => "string",
@@ -545,18 +571,25 @@ impl Chunk {
         no_requests: &mut Vec<usize>,
         mut described: Option<&mut Described>,
     ) -> Result<(), Problem> {
-        let (column, levels) = (self.column, &mut self.levels);
-        let name = column.field.name();
+        let (column, name, levels) = (self.column, &*self.name, &mut self.levels);
         match &mut self.pages {
             Pages::Int32(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
                 let integers =
                     values.iter().map(|&value| if column.signed { value.into() } else { value as u32 as i64 });
-                put_all(column, batch, integers, first_row, described.as_deref())
+                put_all(column, name, batch, integers, first_row, described.as_deref())
             }
             Pages::Int64(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
-                put_all(column, batch, values.iter().copied(), first_row, described.as_deref())
+                put_all(column, name, batch, values.iter().copied(), first_row, described.as_deref())
+            }
+            Pages::Float(reader, values) => {
+                read_values(reader, batch.len(), levels, values, name)?;
+                put_floats(column, name, batch, values.iter().copied().map(f64::from), first_row, described.as_deref())
+            }
+            Pages::Double(reader, values) => {
+                read_values(reader, batch.len(), levels, values, name)?;
+                put_floats(column, name, batch, values.iter().copied(), first_row, described.as_deref())
             }
             Pages::Text(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
@@ -564,7 +597,7 @@ impl Chunk {
                     if let Some(described) = &mut described {
                         let put = described.put(column.field, request, text.data());
                         put.map_err(|Bad { found, expected }| Problem::Value {
-                            column: name,
+                            column: name.to_owned(),
                             row: first_row + row as u64,
                             found,
                             expected,
@@ -577,7 +610,7 @@ impl Chunk {
                     }
                     let word = if text.data() == FAULT.as_bytes() { Op::Read.name().as_bytes() } else { text.data() };
                     request.op = Op::named(word).ok_or_else(|| Problem::Value {
-                        column: name,
+                        column: name.to_owned(),
                         row: first_row + row as u64,
                         found: format!("{:?}", String::from_utf8_lossy(text.data().get(..40).unwrap_or(text.data()))),
                         expected: "read, write, trim or flush",
@@ -595,7 +628,7 @@ pub(super) fn read_values<T: DataType>(
     rows: usize,
     levels: &mut Vec<i16>,
     values: &mut Vec<T::T>,
-    column: &'static str,
+    column: &str,
 ) -> Result<(), Problem> {
     values.clear();
     levels.clear();
@@ -603,12 +636,13 @@ pub(super) fn read_values<T: DataType>(
     if records != rows {
         return Err(Problem::Inconsistent("a column ends early"));
     }
-    if present != rows { Err(Problem::Null { column }) } else { Ok(()) }
+    if present != rows { Err(Problem::Null { column: column.to_owned() }) } else { Ok(()) }
 }
 
 /// Puts integers, as the bits of an `i64`, into the field of `column`.
 fn put_all(
     column: Column,
+    name: &str,
     batch: &mut [Request],
     integers: impl Iterator<Item = i64>,
     first_row: u64,
@@ -616,7 +650,7 @@ fn put_all(
 ) -> Result<(), Problem> {
     for (row, (request, integer)) in batch.iter_mut().zip(integers).enumerate() {
         put(column, request, integer, described).ok_or_else(|| Problem::Value {
-            column: column.field.name(),
+            column: name.to_owned(),
             row: first_row + row as u64,
             found: if column.signed { integer.to_string() } else { (integer as u64).to_string() },
             expected: match column.field {
@@ -625,6 +659,44 @@ fn put_all(
                     "a number from 0 to 2^64 - 1"
                 }
                 _ => "a number from 0 to 2^32 - 1",
+            },
+        })?;
+    }
+    Ok(())
+}
+
+/// As `put_all`, for floating-point numbers: times and latencies can have fractions.
+fn put_floats(
+    column: Column,
+    name: &str,
+    batch: &mut [Request],
+    numbers: impl Iterator<Item = f64>,
+    first_row: u64,
+    described: Option<&Described>,
+) -> Result<(), Problem> {
+    /// 2^63.
+    const END: f64 = (1_u64 << 63) as f64;
+    let is_time = matches!(column.field, Field::Time | Field::Latency);
+    let integer = |number: f64| {
+        let (whole, fraction) = (number as u64, number.fract());
+        let is_whole = fraction == 0.0;
+        if !(0.0..END).contains(&number) || !(is_time || is_whole) {
+            return None;
+        }
+        // Scaled apart, because the product has too few bits for dates in nanoseconds.
+        let rest = (fraction * column.scale as f64).round() as u64;
+        whole.checked_mul(column.scale)?.checked_add(rest).map(|scaled| scaled as i64)
+    };
+    let scaled = Column { scale: 1, signed: false, ..column };
+    for (row, (request, number)) in batch.iter_mut().zip(numbers).enumerate() {
+        integer(number).and_then(|integer| put(scaled, request, integer, described)).ok_or_else(|| Problem::Value {
+            column: name.to_owned(),
+            row: first_row + row as u64,
+            found: number.to_string(),
+            expected: match column.field {
+                Field::Time | Field::Latency => "a time below 2^64 ns",
+                Field::Offset | Field::Stream | Field::Content => "a whole number from 0 to 2^63",
+                _ => "a whole number from 0 to 2^32 - 1",
             },
         })?;
     }
