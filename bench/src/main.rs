@@ -184,6 +184,9 @@ enum Bench {
         /// What is measured
         #[arg(long, value_delimiter = ',', default_value = "sizes,mixed,applications,blocks,machines")]
         part: Vec<lpu::Part>,
+        /// What the disks contain
+        #[arg(long, value_delimiter = ',', default_value = "packages,zeros,database")]
+        contents: Vec<lpu::Contents>,
     },
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
@@ -324,7 +327,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Levels { part, rounds, seconds } => {
             levels::run(&part, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
         }
-        Bench::Lpu { part } => lpu::run(&part),
+        Bench::Lpu { part, contents } => lpu::run(&part, &contents),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::PageCache(args) => page_cache::run(&args),
         Bench::Patterns => patterns::run(),
