@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, ensure};
 use nigh_content::BLOCK_BYTES;
-use nigh_content::generated::Machines;
+use nigh_content::generated::{Kind, Machines};
 use nigh_policy::Spec;
 use nigh_sim::contents::replay::{Run, Scheme, replay};
 use nigh_sim::contents::{Contents, Image, Recorded, Source};
@@ -131,6 +131,19 @@ struct Generated {
     machines: usize,
     /// Blocks of each machine.
     blocks: usize,
+    #[serde(default)]
+    kind: GeneratedKind,
+    /// The share of the blocks that has zeros.
+    #[serde(default)]
+    zeros: f64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum GeneratedKind {
+    #[default]
+    Packages,
+    Database,
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,11 +169,16 @@ impl Described {
         let given = [self.generated.is_some(), !self.image.is_empty(), self.recorded];
         ensure!(given.into_iter().filter(|&is_given| is_given).count() == 1, "{name}: {EXPECTED}");
         match self.generated {
-            Some(Generated { machines, blocks }) => {
+            Some(Generated { machines, blocks, kind, zeros }) => {
                 ensure!((1..=MACHINES_MOST).contains(&machines), "{name}: machines: expected 1 to {MACHINES_MOST}");
                 let all = machines.checked_mul(blocks).filter(|all| (1..=BLOCKS_MOST).contains(all));
                 ensure!(all.is_some(), "{name}: expected 1 to {BLOCKS_MOST} blocks of all machines together");
-                Ok(Some(Source::Generated(Machines::new(self.seed, machines, blocks))))
+                ensure!((0.0..=1.0).contains(&zeros), "{name}: zeros: expected a share from 0 to 1");
+                let kind = match kind {
+                    GeneratedKind::Packages => Kind::Packages,
+                    GeneratedKind::Database => Kind::Database,
+                };
+                Ok(Some(Source::Generated(Machines::of_kind(self.seed, machines, blocks, kind, zeros))))
             }
             None if self.recorded => Ok(None),
             // Relative paths begin at the folder of the file that has them.

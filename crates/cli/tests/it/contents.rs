@@ -150,6 +150,8 @@ fn slips_are_one_line() {
         ("[generated]\nmachines = 0\nblocks = 5\n", &[], "machines: expected 1 to"),
         ("[generated]\nmachines = 5\nblocks = 0\n", &[], "blocks of all machines"),
         ("[generated]\nmachines = 5\nblock = 5\n", &[], "unknown field"),
+        ("[generated]\nmachines = 5\nblocks = 5\nzeros = 1.5\n", &[], "zeros: expected a share from 0 to 1"),
+        ("[generated]\nmachines = 5\nblocks = 5\nkind = \"pages\"\n", &[], "unknown variant"),
         ("[[image]]\npath = \"none.img\"\n", &[], "none.img"),
         ("[[image]]\npath = \"contents.toml\"\noffset = \"5\"\n", &[], "offset 5: expected a multiple of 4096"),
         (good, &["--content", "lzma"], "--content lzma"),

@@ -5,6 +5,9 @@
 //! compresses them, and how long their differences are. A block is the output of a random program: literals and copies
 //! within the block for a content of its own, and literals and copies of another block for a similar one. So codecs
 //! find what the program did, and their sizes follow the tables.
+//!
+//! [`Kind::Database`] is another kind of disk: the pages of small tables, as PostgreSQL lays them out, most of them empty. No two
+//! blocks are equal, and nearly all are similar.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -56,6 +59,29 @@ fn sample(quantiles: &Quantiles, random: &mut Random) -> f64 {
     f64::from(quantiles[low]) * (1.0 - part) + f64::from(quantiles[high]) * part
 }
 
+/// Bytes of a database's page, which is two blocks.
+const PAGE_BYTES: usize = 2 * BLOCK_BYTES;
+/// Rows of a page, and bytes of each.
+const ROWS: std::ops::RangeInclusive<usize> = 1..=4;
+const ROW_BYTES: std::ops::RangeInclusive<usize> = 40..=160;
+/// The header of a page, the pointer to a row, and the header of a row, in bytes.
+const PAGE_HEADER: usize = 24;
+const POINTER: usize = 4;
+const ROW_HEADER: usize = 24;
+
+/// The content of blocks with zeros.
+const ZEROS: u32 = u32::MAX;
+
+/// What disks have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Installed packages.
+    #[default]
+    Packages,
+    /// Nearly empty pages of a database.
+    Database,
+}
+
 /// A content's place in its family.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
@@ -69,6 +95,7 @@ struct Origin {
 #[derive(Debug)]
 pub struct Machines {
     seed: u64,
+    kind: Kind,
     origins: Vec<Origin>,
     /// The distinct content of each block, machine by machine.
     disks: Vec<Vec<u32>>,
@@ -81,9 +108,35 @@ impl Machines {
     ///
     /// # Panics Without machines or blocks.
     pub fn new(seed: u64, machines: usize, blocks: usize) -> Machines {
+        Machines::of_kind(seed, machines, blocks, Kind::Packages, 0.0)
+    }
+
+    /// The same for disks of this kind, of which a share of the blocks, chosen at random, has zeros.
+    ///
+    /// # Panics Without machines or blocks, or if `zeros` is no share.
+    pub fn of_kind(seed: u64, machines: usize, blocks: usize, kind: Kind, zeros: f64) -> Machines {
         assert!(machines > 0 && blocks > 0, "machines with blocks");
+        let mut made = match kind {
+            Kind::Packages => Machines::with_packages(seed, machines, blocks),
+            Kind::Database => {
+                let first = |machine: usize| (machine * blocks) as u32;
+                let disks = (0..machines).map(|machine| (first(machine)..first(machine + 1)).collect()).collect();
+                Machines { seed, kind, origins: Vec::new(), disks }
+            }
+        };
+        let mut random = Random::seed_from_u64(mixed(seed, ZEROS));
+        for block in made.disks.iter_mut().flatten() {
+            if random.random_bool(zeros) {
+                *block = ZEROS;
+            }
+        }
+        made
+    }
+
+    fn with_packages(seed: u64, machines: usize, blocks: usize) -> Machines {
         let mut random = Random::seed_from_u64(seed);
-        let mut made = Machines { seed, origins: Vec::new(), disks: vec![Vec::with_capacity(blocks); machines] };
+        let disks = vec![Vec::with_capacity(blocks); machines];
+        let mut made = Machines { seed, kind: Kind::Packages, origins: Vec::new(), disks };
         let mut order: Vec<usize> = (0..machines).collect();
         for family in 0.. {
             let (class, members) = draw_family(&mut random);
@@ -120,9 +173,12 @@ impl Machines {
         self.disks[0].len()
     }
 
-    /// How many distinct contents were made up. A few of them may be on no disk.
+    /// How many distinct contents other than zeros were made up. A few of them may be on no disk.
     pub fn distinct(&self) -> u32 {
-        self.origins.len() as u32
+        match self.kind {
+            Kind::Packages => self.origins.len() as u32,
+            Kind::Database => (self.machines() * self.blocks()) as u32,
+        }
     }
 
     /// The distinct content of a machine's block.
@@ -130,12 +186,12 @@ impl Machines {
         self.disks[machine][block]
     }
 
-    /// The class of a distinct content.
+    /// The class of a distinct content of installed packages.
     pub fn class(&self, content: u32) -> Class {
         self.origins[content as usize].class
     }
 
-    /// The content of which a similar one is an edited copy.
+    /// The content of installed packages of which a similar one is an edited copy.
     pub fn derived_from(&self, content: u32) -> Option<u32> {
         let member = u32::from(self.origins[content as usize].member);
         (member > 0).then(|| content - member)
@@ -143,6 +199,22 @@ impl Machines {
 
     /// The bytes of a distinct content.
     pub fn bytes(&self, content: u32) -> Block {
+        match (content, self.kind) {
+            (ZEROS, _) => [0; BLOCK_BYTES],
+            (_, Kind::Packages) => self.of_packages(content),
+            (_, Kind::Database) => half_page(self.seed, content),
+        }
+    }
+
+    /// What a write makes of a block. The same seed gives the same bytes.
+    pub fn written(&self, block: &Block, seed: u64) -> Block {
+        match self.kind {
+            Kind::Packages => written(block, seed),
+            Kind::Database => updated(block, seed),
+        }
+    }
+
+    fn of_packages(&self, content: u32) -> Block {
         let Origin { family, member, class } = self.origins[content as usize];
         let root = self.root(family, class);
         if member == 0 {
@@ -178,6 +250,58 @@ impl Machines {
         }
         block
     }
+}
+
+/// A block of a database: block 2n is the first half of page n, which has the header and the pointers to rows, and the next one the
+/// second half, at whose end the rows are.
+fn half_page(seed: u64, content: u32) -> Block {
+    let mut random = Random::seed_from_u64(mixed(seed, content / 2));
+    let mut page = [0; PAGE_BYTES];
+    // The position in the log, whose upper half changes rarely, and a checksum.
+    page[4..8].copy_from_slice(&random.random::<[u8; 4]>());
+    page[8..10].copy_from_slice(&random.random::<[u8; 2]>());
+    let mut end = PAGE_BYTES;
+    let rows = random.random_range(ROWS);
+    for row in 0..rows {
+        let bytes = random.random_range(ROW_BYTES);
+        end -= bytes.next_multiple_of(8);
+        fill_row(&mut page[end..end + bytes], row, &mut random);
+        // 15 bits of the offset, 2 bits of a state, 15 bits of the length.
+        let pointer = end as u32 | 1 << 15 | (bytes as u32) << 17;
+        page[PAGE_HEADER + row * POINTER..][..POINTER].copy_from_slice(&pointer.to_le_bytes());
+    }
+    let fields = [PAGE_HEADER + rows * POINTER, end, PAGE_BYTES, PAGE_BYTES | 4];
+    for (to, field) in page[12..20].chunks_exact_mut(2).zip(fields) {
+        to.copy_from_slice(&(field as u16).to_le_bytes());
+    }
+    let (first, second) = page.split_first_chunk().expect("a page has two blocks");
+    if content.is_multiple_of(2) { *first } else { second.try_into().expect("a page has two blocks") }
+}
+
+/// A row: the transaction that made it, its number in the page, then numbers and letters.
+fn fill_row(bytes: &mut [u8], row: usize, random: &mut Random) {
+    bytes[..3].copy_from_slice(&random.random::<[u8; 3]>());
+    bytes[16] = row as u8 + 1;
+    bytes[22] = ROW_HEADER as u8;
+    for byte in &mut bytes[ROW_HEADER..] {
+        *byte = b'a' + random.random_range(0..26);
+    }
+}
+
+/// A database writes a block: the position in the log and the checksum, if it has them, and eight bytes of a row, if it has one.
+fn updated(block: &Block, seed: u64) -> Block {
+    let mut random = Random::seed_from_u64(seed);
+    let mut block = *block;
+    if block[14..20] != [0; 6] {
+        block[4..10].copy_from_slice(&random.random::<[u8; 6]>());
+    }
+    if block[BLOCK_BYTES - ROW_BYTES.start()..] != [0; 40] {
+        let at = BLOCK_BYTES - random.random_range(1..=(ROW_BYTES.start() - ROW_HEADER) / 8) * 8;
+        block[at..at + 8].copy_from_slice(&random.random::<[u8; 8]>());
+    } else if block == [0; BLOCK_BYTES] {
+        fill_row(&mut block[BLOCK_BYTES - ROW_BYTES.start()..], 0, &mut random);
+    }
+    block
 }
 
 /// What a write makes of a block: three of four writes edit it in place, the others replace it. The same seed gives the

@@ -1,7 +1,7 @@
 //! What the blocks of a trace contain, for replays of caches that depend on it.
 //!
 //! A trace has no bytes. What its blocks contain at first comes from generated disks or from images; what a write makes
-//! of a block is made up: mostly an edit in place of what the block contained at first ([`written`]). Some traces have
+//! of a block is made up: mostly an edit in place of what the block contained at first ([`Source::written`]). Some traces have
 //! identities of contents: then equal ones have the same bytes, which are made up.
 
 pub mod replay;
@@ -129,10 +129,18 @@ impl Source {
             Written { times: 0, .. } => self.read(self.origin(of), block)?,
             Written { times, .. } => {
                 self.read(self.origin(of), block)?;
-                *block = written(block, salt.wrapping_mul(ODD) ^ times);
+                *block = self.written(block, salt.wrapping_mul(ODD) ^ times);
             }
         }
         Ok(())
+    }
+
+    /// What a write makes of a block.
+    fn written(&self, block: &Block, seed: u64) -> Block {
+        match self {
+            Source::Generated(machines) => machines.written(block, seed),
+            _ => written(block, seed),
+        }
     }
 
     /// The bytes of a block that was not written.
@@ -260,7 +268,7 @@ impl Contents {
         match self.origins[content.0 as usize] {
             Origin::Written(first, at) => {
                 self.bytes(Content(first), block)?;
-                *block = written(block, self.seed.wrapping_mul(ODD) ^ at);
+                *block = self.source.written(block, self.seed.wrapping_mul(ODD) ^ at);
                 Ok(())
             }
             origin => self.source.read(origin, block),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use nigh_content::generated::{Class, Machines, written};
+use nigh_content::generated::{Class, Kind, Machines, written};
 use nigh_content::lpu::delta::Delta;
 use nigh_content::lpu::{signature, similarity};
 use nigh_content::{BLOCK_BYTES, Block};
@@ -137,4 +137,49 @@ fn signatures_find_what_was_measured() {
     near(f64::from(found) / count, 0.38, 0.10, "similar contents");
     assert!(f64::from(in_place) / count > 0.31 && f64::from(shifted) / count < 0.02, "{in_place} and {shifted}");
     assert!((0.01..0.06).contains(&(f64::from(too_long) / count)), "{too_long} false positives");
+}
+
+/// Pages of a database: none is equal to another, and LPU finds a short difference for most. Nearly all of a page is zeros.
+#[test]
+fn nearly_empty_pages_are_similar_and_small() {
+    let made = Machines::of_kind(3, 2, 1000, Kind::Database, 0.0);
+    let blocks: Vec<Block> = (0..made.distinct()).map(|content| made.bytes(content)).collect();
+    assert_eq!(blocks.len(), 2000);
+    assert_eq!(blocks.iter().map(|block| block.to_vec()).collect::<BTreeSet<_>>().len(), 2000, "no two are equal");
+    assert!((0..2000).all(|at| made.content(at / 1000, at % 1000) as usize == at));
+    let mut delta = Delta::new();
+    for (half, similar_least) in [(0, 0.99), (1, 0.7)] {
+        let halves: Vec<&Block> = blocks.iter().skip(half).step_by(2).collect();
+        let signatures: Vec<_> = halves.iter().map(|block| signature(block)).collect();
+        let mut short = 0;
+        for (at, own) in signatures.iter().enumerate() {
+            let other = (0..halves.len()).find(|&other| other != at && similarity(own, &signatures[other]) >= 7);
+            short += u32::from(other.is_some_and(|other| delta.encode(halves[at], halves[other]).len() <= 768));
+        }
+        let share = f64::from(short) / halves.len() as f64;
+        assert!(share >= similar_least, "half {half}: {share} have a short difference");
+    }
+    assert!((50.0..400.0).contains(&mean(blocks.iter().map(lz4))), "{}", mean(blocks.iter().map(lz4)));
+    // A write changes a block in place, so that it stays similar to what it was.
+    for (at, block) in blocks.iter().enumerate() {
+        let now = made.written(block, at as u64);
+        assert!(now != *block && now == made.written(block, at as u64) && similarity(&signature(&now), &signature(block)) >= 7);
+        let changed = now.iter().zip(block).filter(|(one, other)| one != other).count();
+        assert!(changed <= 14, "{changed} bytes of block {at}");
+    }
+}
+
+#[test]
+fn a_share_of_the_blocks_has_zeros() {
+    for kind in [Kind::Packages, Kind::Database] {
+        let made = Machines::of_kind(1, 2, 5000, kind, 0.3);
+        let is_zero = |machine, block| made.bytes(made.content(machine, block)) == [0; BLOCK_BYTES];
+        let zeros = (0..5000).filter(|&block| is_zero(1, block)).count();
+        near(zeros as f64 / 5000.0, 0.3, 0.05, "zeros");
+        assert!(made.written(&[0; BLOCK_BYTES], 1) != [0; BLOCK_BYTES]);
+    }
+    // What blocks without zeros have is not changed by the others.
+    let [some, none] = [0.3, 0.0].map(|zeros| Machines::of_kind(1, 2, 500, Kind::Packages, zeros));
+    let same = (0..500).filter(|&block| some.content(0, block) == none.content(0, block)).count();
+    assert!((300..400).contains(&same), "{same}");
 }
