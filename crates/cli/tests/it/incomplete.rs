@@ -306,7 +306,7 @@ fn incomplete_4_bpftrace_records_the_whole_system() {
     for (bytes, count, is_write) in expected {
         let of_size = found.iter().filter(|one| one.length == bytes && (one.op == Op::Write) == is_write);
         let places: std::collections::BTreeSet<(u32, u64)> = of_size.map(|one| (one.volume, one.offset)).collect();
-        // What bpftrace loses is noted.
+        // Losses of bpftrace are noted.
         let is_whole = places.len() == count as usize && places.iter().all(|(_, at)| at.is_multiple_of(bytes.into()));
         assert!(is_whole || notes.contains("lost"), "{bytes}: {} of {count}; {notes}", places.len());
     }

@@ -72,7 +72,7 @@ const ROW_HEADER: usize = 24;
 /// The content of blocks with zeros.
 const ZEROS: u32 = u32::MAX;
 
-/// What disks have.
+/// The contents of disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Installed packages.
@@ -206,7 +206,7 @@ impl Machines {
         }
     }
 
-    /// What a write makes of a block. The same seed gives the same bytes.
+    /// The contents of a block after a write. The same seed gives the same bytes.
     pub fn written(&self, block: &Block, seed: u64) -> Block {
         match self.kind {
             Kind::Packages => written(block, seed),

@@ -17,7 +17,7 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libnigh_preloa
 const SHARED: &str = "shared-";
 const ENDED: &str = "ended";
 
-/// Where they are while the recorder reads them.
+/// The folder of files that the recorder is reading.
 pub(crate) const TAKEN: &str = "taken";
 
 /// The library's name.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::{BYTES, Shared};
 
 pub(crate) struct Entry {
-    /// Where the mapping begins; 0 if the entry is free.
+    /// The address of the mapping; 0 if the entry is free.
     begin: AtomicUsize,
     bytes: AtomicUsize,
     is_lost: AtomicBool,

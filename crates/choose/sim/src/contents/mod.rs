@@ -135,7 +135,7 @@ impl Source {
         Ok(())
     }
 
-    /// What a write makes of a block.
+    /// The contents of a block after a write.
     fn written(&self, block: &Block, seed: u64) -> Block {
         match self {
             Source::Generated(machines) => machines.written(block, seed),

@@ -68,7 +68,7 @@ struct Warm {
     levels: Vec<LevelCounters>,
 }
 
-/// What was added to each of `before`, or counted at all where it is empty.
+/// The increase of each counter since `before`, or since the beginning if that is empty.
 fn since<T: Copy + Default + Sub<Output = T>>(now: &[T], before: &[T]) -> impl Iterator<Item = T> {
     let before = before.iter().copied().chain(std::iter::repeat(T::default()));
     now.iter().zip(before).map(|(&now, before)| now - before)
@@ -202,7 +202,7 @@ impl<'a> World<'a> {
         self.outcome()
     }
 
-    /// What was counted since the warm-up.
+    /// The outcome since the warm-up.
     fn outcome(mut self) -> Result<Outcome, TimedError> {
         let (now, warm) = (self.count(), std::mem::take(&mut self.warm));
         let devices: Vec<_> = since(&now.devices, &warm.devices).collect();

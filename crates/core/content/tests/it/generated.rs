@@ -163,7 +163,11 @@ fn nearly_empty_pages_are_similar_and_small() {
     // A write changes a block in place, so that it stays similar to what it was.
     for (at, block) in blocks.iter().enumerate() {
         let now = made.written(block, at as u64);
-        assert!(now != *block && now == made.written(block, at as u64) && similarity(&signature(&now), &signature(block)) >= 7);
+        assert!(
+            now != *block
+                && now == made.written(block, at as u64)
+                && similarity(&signature(&now), &signature(block)) >= 7
+        );
         let changed = now.iter().zip(block).filter(|(one, other)| one != other).count();
         assert!(changed <= 14, "{changed} bytes of block {at}");
     }
@@ -178,7 +182,7 @@ fn a_share_of_the_blocks_has_zeros() {
         near(zeros as f64 / 5000.0, 0.3, 0.05, "zeros");
         assert!(made.written(&[0; BLOCK_BYTES], 1) != [0; BLOCK_BYTES]);
     }
-    // What blocks without zeros have is not changed by the others.
+    // Blocks with zeros do not change the others.
     let [some, none] = [0.3, 0.0].map(|zeros| Machines::of_kind(1, 2, 500, Kind::Packages, zeros));
     let same = (0..500).filter(|&block| some.content(0, block) == none.content(0, block)).count();
     assert!((300..400).contains(&same), "{same}");
