@@ -4,10 +4,12 @@
 
 mod acfs;
 mod addition;
+mod auto;
 mod changes;
 mod content;
 mod content_live;
 mod control;
+mod curves;
 mod disk_record;
 mod dulo;
 mod engine;
@@ -204,6 +206,30 @@ enum Bench {
         #[arg(long)]
         policy: Option<String>,
     },
+    /// Hits that `auto` loses against the policies it chooses among, and against all, over the traces in ../shared/traces and generated loads
+    Auto {
+        /// Print each trace and size
+        #[arg(long)]
+        cells: bool,
+        /// Another specification of it
+        #[arg(long, default_value = "auto")]
+        policy: String,
+    },
+    /// Hit ratios with less and more memory as a server estimates them from sampled blocks, beside those of simulations of all blocks
+    Curves {
+        /// Policies
+        #[arg(long, value_delimiter = ',', default_value = "lirs,lru,s3-fifo,w-tinylfu,mq,arc")]
+        policy: Vec<String>,
+        /// Sampled blocks that a cache of the present size has at least
+        #[arg(long, default_value_t = 8192)]
+        blocks: u32,
+        /// Samples of each trace
+        #[arg(long, default_value_t = 4)]
+        samples: u32,
+        /// Print each size and policy
+        #[arg(long)]
+        cells: bool,
+    },
     /// Hit ratios of every policy that remembers ghosts, by how many, over all traces in ../shared/traces and generated ones
     History {
         /// Print the hit ratios of every trace and size
@@ -285,6 +311,11 @@ fn main() -> anyhow::Result<()> {
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload, seed } => dulo::run(study, &workload, seed),
         Bench::Live { part, readahead } => live::run(&part, &readahead),
+        Bench::Auto { cells, policy } => auto::run(&policy.parse()?, cells),
+        Bench::Curves { policy, blocks, samples, cells } => {
+            let policies = policy.iter().map(|text| Ok(text.parse()?)).collect::<anyhow::Result<Vec<_>>>()?;
+            curves::run(&policies, blocks, samples, cells)
+        }
         Bench::History { cells, blocks } => history::run(cells, blocks),
         Bench::Isolation { rounds, seconds, only, peers } => {
             let run = if peers { isolation::run_with_peers } else { isolation::run };
