@@ -1,7 +1,7 @@
 //! What the blocks of a trace contain, for replays of caches that depend on it.
 //!
 //! A trace has no bytes. What its blocks contain at first comes from generated disks or from images; what a write makes
-//! of a block is made up: mostly an edit in place of what the block contained at first ([`Source::written`]). Some traces have
+//! of a block is made up: mostly an edit in place of what the block contained at first (`Source::written`). Some traces have
 //! identities of contents: then equal ones have the same bytes, which are made up.
 
 pub mod replay;
