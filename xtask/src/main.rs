@@ -37,7 +37,7 @@ struct Cli {
 enum Command {
     /// Everything that must hold before a change is pushed, with the seconds of each step (CONTRIBUTING.md lists them)
     Ci {
-        /// First do what `install` does
+        /// Also do what `install` does, while crates are compiled
         #[arg(long)]
         install: bool,
         /// Fail if it takes longer, such as 20m, without the steps that run because their inputs changed

@@ -330,16 +330,12 @@ impl Statistics {
         for (tenant, chosen) in self.choices() {
             ConstCounter::new(chosen.changes).encode(family.encode_family(&OfTenant { tenant: name(tenant) })?)?;
         }
-        let mut gauge = |name_of, help, value: fn(&CandidateStatistics) -> Option<f64>| {
-            let mut family = encoder.encode_descriptor(name_of, help, None, MetricType::Gauge)?;
-            for (tenant, chosen) in self.choices() {
-                for of in &chosen.candidates {
-                    let Some(value) = value(of) else { continue };
-                    let of = OfPolicy { tenant: name(tenant), policy: of.policy.clone() };
-                    ConstGauge::new(value).encode(family.encode_family(&of)?)?;
-                }
-            }
-            Ok::<_, fmt::Error>(())
+        let mut gauge = |of_name, help, value: fn(&CandidateStatistics) -> Option<f64>| {
+            let candidates = self.choices().flat_map(|(tenant, of)| of.candidates.iter().map(move |of| (tenant, of)));
+            let labelled = |(tenant, of): (Option<&str>, &CandidateStatistics)| {
+                Some((OfPolicy { tenant: name(tenant), policy: of.policy.clone() }, value(of)?))
+            };
+            encode_gauge(encoder, of_name, help, candidates.filter_map(labelled))
         };
         gauge("policy_shards", "Shards in which the policy decides", |of| Some(of.shards.into()))?;
         gauge("policy_hit_ratio", "Share of recent references that it would have hit", |of| of.hit_ratio)
@@ -357,21 +353,29 @@ impl Statistics {
             return Ok(());
         }
         let mut gauge = |name, help, value: fn(&CurvePoint) -> Option<f64>| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (tenant, curve) in self.curves() {
-                for point in &curve.points {
-                    let Some(value) = value(point) else { continue };
-                    let of = OfSize { tenant: tenant.unwrap_or_default().to_owned(), times: point.times.to_string() };
-                    ConstGauge::new(value).encode(family.encode_family(&of)?)?;
-                }
-            }
-            Ok::<_, fmt::Error>(())
+            let points = self.curves().flat_map(|(tenant, of)| of.points.iter().map(move |point| (tenant, point)));
+            let labelled = |(tenant, point): (Option<&str>, &CurvePoint)| {
+                let of = OfSize { tenant: tenant.unwrap_or_default().to_owned(), times: point.times.to_string() };
+                Some((of, value(point)?))
+            };
+            encode_gauge(encoder, name, help, points.filter_map(labelled))
         };
         gauge("curve_hit_ratio", "Hit ratio with so many times the memory", |point| point.hit_ratio)?;
         let help = "Half the width of the 95 % confidence interval of the hit ratio with so many times the memory";
         gauge("curve_hit_ratio_error", help, |point| point.error)?;
         gauge("curve_memory_bytes", "So many times the memory", |point| Some(point.bytes as f64))
     }
+}
+
+/// A gauge with these values by labels.
+fn encode_gauge<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    mut values: impl Iterator<Item = (L, f64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    values.try_for_each(|(labels, value)| ConstGauge::new(value).encode(family.encode_family(&labels)?))
 }
 
 /// A gauge or a counter.

@@ -98,8 +98,8 @@ pub(crate) struct Dirty {
     retries: BTreeSet<(u64, u64)>,
     /// Those whose write did not fail and that are not being written.
     ready: BTreeSet<u64>,
-    /// Blocks to be written soon: they left the policy and occupy a spare frame, or a request waits for them. If their last
-    /// write failed, only the latter.
+    /// Blocks to be written soon: they left the policy and no longer wait for others, or a request waits for them. If their
+    /// last write failed, only the latter.
     urgent: BTreeSet<u64>,
     /// Write-back continues upwards from here.
     cursor: u64,
