@@ -55,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-control",
             "nigh-device",
             "nigh-engine",
+            "nigh-host",
             "nigh-level",
             "nigh-nbd",
             "nigh-policy",

@@ -11,7 +11,6 @@ use nigh_engine::{Operation, Port};
 use crate::device::{Completion, Device, Job};
 use crate::signal::Signal;
 use crate::sync::{Mutex, MutexGuard};
-use crate::turn::begin_turn;
 
 /// A change of what the driver drives.
 enum Change {
@@ -140,7 +139,6 @@ impl Driver {
                 return;
             } else {
                 self.wait();
-                begin_turn(Instant::now());
             }
         }
     }

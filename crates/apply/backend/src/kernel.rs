@@ -139,17 +139,6 @@ impl SchedulingAttributes {
     }
 }
 
-/// The length of this thread's turns; `real_time` with a real-time priority. None with a policy for batches or idle times, or if
-/// the kernel, before 6.12, knows no such length.
-pub(crate) fn turn(real_time: Duration) -> Option<Duration> {
-    let SchedulingAttributes { policy, runtime_ns, .. } = SchedulingAttributes::of_this_thread().ok()?;
-    match policy as i32 {
-        libc::SCHED_FIFO | libc::SCHED_RR => Some(real_time),
-        libc::SCHED_OTHER if runtime_ns > 0 => Some(Duration::from_nanos(runtime_ns)),
-        _ => None,
-    }
-}
-
 /// For how long this thread, and those that it starts later, keep a processor that others want. The shorter, the sooner they
 /// get one. Kernels before 6.12 take no notice, and nothing changes for threads with a policy for real time, batches or idle
 /// times.

@@ -32,7 +32,6 @@ mod stamp;
 mod sync;
 mod target;
 mod timing;
-mod turn;
 mod units;
 mod uring;
 
@@ -55,4 +54,3 @@ pub use signal::Signal;
 pub use stamp::{Stamp, joint_stamp};
 pub use target::Target;
 pub use timing::ReadTimer;
-pub use turn::{begin_turn, end_turn};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use nigh_backend::{Completion, Handle, end_turn};
+use nigh_backend::{Completion, Handle};
 use nigh_engine::{
     Action, BlockState, Config, ConfigError, EXTENT_BYTES, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig,
     Request, Span, Volume,
@@ -15,6 +15,7 @@ use nigh_policy::Stream;
 use nigh_prefetch::Prefetcher;
 
 use crate::buffers::Buffers;
+use crate::client::Client;
 use crate::content::{self, Contents};
 use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
@@ -29,8 +30,6 @@ use crate::work::{Outlet, Submitted, Waiter, Waiting, Work};
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
 /// assembled, and other long replies. It holds the longest read. All users of a front end share it; each may have some of its own besides.
 const HEAP: usize = 40 << 20;
-/// A read or write of more bytes is not brief.
-const BRIEF: u64 = 64 << 10;
 /// The longest wait for an event that may never be signalled.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -43,8 +42,6 @@ pub struct Submission {
     pub range: Range<u64>,
     /// Must be on stable storage before the reply.
     pub fua: bool,
-    /// The code or connection that issued it.
-    pub stream: Stream,
 }
 
 /// Where in memory a block is.
@@ -145,6 +142,11 @@ impl Cache {
         })
     }
 
+    /// A client of `disk`, whose requests have this stream.
+    pub fn client(&self, disk: &Arc<Disk>, stream: Stream) -> Client {
+        Client::new(&self.shards, disk, stream)
+    }
+
     /// Memory for replies outside of the engines.
     pub fn heap(&self) -> &Budget {
         &self.heap
@@ -185,6 +187,7 @@ impl Cache {
         let mut work = Work::default();
         for shard in 0..self.shards() {
             self.shards[shard as usize].core.lock().poisoned = true;
+            self.shards[shard as usize].published.shut();
             self.fail_waiters(shard, &mut work);
         }
         work.operations.clear();
@@ -269,15 +272,6 @@ impl Cache {
             let Ok(completion) = lock(completions).recv() else { return };
             self.complete(completion, &mut work);
             self.dispatch(&mut work, None);
-            self.pause(Instant::now(), &mut work, None);
-        }
-    }
-
-    /// Lets other threads go first if this one's turn is over, after it has done the work as `dispatch` does.
-    pub fn pause(&self, now: Instant, work: &mut Work, own: Option<&dyn Outlet>) {
-        if end_turn(now) {
-            self.dispatch(work, own);
-            std::thread::yield_now();
         }
     }
 
@@ -331,43 +325,45 @@ impl Cache {
     #[inline]
     pub fn submit(
         &self,
-        disk: &Disk,
+        client: &Client,
         submission: Submission,
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        self.submit_to(self.shard_of(disk.volume, submission.range.start), disk, submission, work, waiter)
+        let shard = self.shard_of(client.disk.volume, submission.range.start);
+        let at = &self.shards[shard as usize];
+        if submission.op == Op::Read
+            && let Some(data) = client.read(at, shard, &submission.range, work)
+        {
+            return Ok(Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) });
+        }
+        let request = request(&client.disk, client.stream, &submission);
+        self.submit_to(shard, Some(client), request, work, waiter)
     }
 
     fn submit_to(
         &self,
         shard: u32,
-        disk: &Disk,
-        submission: Submission,
+        client: Option<&Client>,
+        request: Request,
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        let mut held = self.shards[shard as usize].hold(is_brief(&submission));
-        if submission.op == Op::Read {
-            let read = request(disk, &submission, 0);
-            if let Some(data) = self.guarded(&mut held.core, shard, |core| core.engine.try_hit(&read))? {
-                held.unlock();
-                return Ok(Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) });
-            }
-        }
+        let range = request.offset..request.offset + request.length;
         let mut failure = None;
-        let submitted = self.with_held(held, shard, work, |core, now| {
+        let submitted = self.with(shard, work, |core, now| {
+            client.into_iter().for_each(|client| client.part(shard).report(core));
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
-            let outcome = core.engine.submit(now, request(disk, &submission, token))?.reply.map(|reply| reply.outcome);
-            let outcome = match outcome {
-                None | Some(Outcome::Fill(_)) => {
-                    entry.insert(Waiting { waiter: waiter(), range: submission.range });
+            let outcome = core.engine.submit(now, Request { token: token as u64, ..request })?;
+            let outcome = match outcome.reply.map(|reply| reply.outcome) {
+                outcome @ (None | Some(Outcome::Fill(_))) => {
+                    entry.insert(Waiting { waiter: waiter(), range });
                     outcome
                 }
                 // Who writes waits for the frames or for this.
-                Some(failed) if submission.op == Op::Write => {
-                    failure = Some((shard, Waiting { waiter: waiter(), range: submission.range }, failed));
+                Some(failed) if request.op == Op::Write => {
+                    failure = Some((shard, Waiting { waiter: waiter(), range }, failed));
                     None
                 }
                 outcome => outcome,
@@ -382,30 +378,34 @@ impl Cache {
     /// read's shard are queued before any of its misses goes to the device, so that neighbours become one operation.
     pub fn read_ahead(
         &self,
-        disk: &Disk,
+        client: &Client,
         submission: Submission,
         prefetcher: &mut Prefetcher,
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        let (volume, size, range) = (disk.volume, disk.size(), submission.range.clone());
+        let (volume, size, range) = (client.disk.volume, client.disk.size(), submission.range.clone());
         let shard = self.shard_of(volume, range.start);
-        let read = request(disk, &submission, 0);
+        let at = &self.shards[shard as usize];
+        let read = request(&client.disk, client.stream, &submission);
         let span = Span { file: 0, bytes: range.clone(), end: size };
         let own = |bytes| self.extents(bytes).filter(move |piece| self.shard_of(volume, piece.start) == shard);
-        let mut held = self.shards[shard as usize].hold(is_brief(&submission));
-        let hit = self.guarded(&mut held.core, shard, |core| core.engine.try_hit_ahead(&read, prefetcher, &span))?;
-        let (submitted, ahead) = match hit {
-            Some((data, ahead)) => {
-                match ahead.clone() {
-                    None => held.unlock(),
-                    Some(bytes) => self.with_held(held, shard, work, |core, now| {
-                        own(bytes).for_each(|piece| core.engine.fetch_ahead(now, &read, piece));
-                    })?,
-                }
-                (Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) }, ahead)
-            }
-            None => self.with_held(held, shard, work, |core, now| {
+        let found = client.read(at, shard, &range, work);
+        let is_found = found.is_some();
+        let (submitted, ahead) = if let Some(data) = found {
+            // Nothing is fetched in a poisoned shard.
+            let limits = || {
+                let limits = self.peek(shard, |core| {
+                    client.part(shard).report(core);
+                    core.engine.limits_ahead(volume)
+                });
+                limits.unwrap_or_default()
+            };
+            let ahead = at.published.wanted(prefetcher, &span, limits);
+            (Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) }, ahead)
+        } else {
+            self.with(shard, work, |core, now| {
+                client.part(shard).report(core);
                 let entry = core.waiters.vacant_entry();
                 let token = entry.key();
                 let read = Request { token: token as u64, ..read };
@@ -417,13 +417,16 @@ impl Cache {
                     entry.insert(Waiting { waiter: waiter(), range });
                 }
                 Ok::<_, SubmitError>((Submitted { shard, token, outcome }, ahead))
-            })??,
+            })??
         };
         for piece in ahead.into_iter().flat_map(|ahead| self.extents(ahead)) {
-            let other = self.shard_of(volume, piece.start);
-            if other != shard {
+            let of = self.shard_of(volume, piece.start);
+            if is_found || of != shard {
                 // It is a hint: blocks that are not prefetched are loaded when they are read.
-                let _ = self.with(other, work, |core, now| core.engine.fetch_ahead(now, &read, piece));
+                let _ = self.with(of, work, |core, now| {
+                    client.part(of).report(core);
+                    core.engine.fetch_ahead(now, &read, piece);
+                });
             }
         }
         Ok(submitted)
@@ -437,28 +440,28 @@ impl Cache {
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        let submission = Submission { op: Op::Flush, range: 0..0, fua: false, stream: Stream(0) };
-        self.submit_to(shard, disk, submission, work, waiter)
+        let submission = Submission { op: Op::Flush, range: 0..0, fua: false };
+        let request = request(disk, Stream(0), &submission);
+        self.submit_to(shard, None, request, work, waiter)
     }
 
     /// `range` will be read soon. A hint: its outcome is not reported.
-    pub fn prefetch(&self, disk: &Disk, range: Range<u64>, stream: Stream, work: &mut Work) {
+    pub fn prefetch(&self, client: &Client, range: Range<u64>, work: &mut Work) {
         for range in self.extents(range) {
             if self.has_tenants {
-                let (tenant, volume) = (disk.tenant, disk.volume);
+                let (tenant, volume) = (client.disk.tenant, client.disk.volume);
                 let _ = self.with(0, work, |core, _| core.engine.extend(tenant, volume, range));
                 continue;
             }
             let replied = || unreachable!("a prefetch is answered at once");
-            let _ = self.submit(disk, Submission { op: Op::Prefetch, range, fua: false, stream }, work, replied);
+            let _ = self.submit(client, Submission { op: Op::Prefetch, range, fua: false }, work, replied);
         }
     }
 
     /// The frames of a write are filled. In a poisoned shard its waiter already has a reply.
     pub fn commit(&self, shard: u32, mut fill: Fill, work: &mut Work) {
         fill.seal();
-        let held = self.shards[shard as usize].hold(fill.frames.len() as u64 <= BRIEF);
-        let _ = self.with_held(held, shard, work, |core, now| core.engine.commit(now, fill));
+        let _ = self.with(shard, work, |core, now| core.engine.commit(now, fill));
     }
 
     /// The frames of a write will not be filled, and its waiter gets no reply.
@@ -526,13 +529,9 @@ impl Cache {
     /// `look` gets the engine of `range`, which is within one extent, and the blocks.
     fn survey(&self, disk: &Disk, range: Range<u64>, look: impl FnOnce(&Engine, Range<u64>)) -> Result<(), Poisoned> {
         let shard = self.shard_of(disk.volume, range.start);
-        let mut held = self.shards[shard as usize].hold(false);
-        let looked = self.guarded(&mut held.core, shard, |core| {
+        self.guarded(&mut self.shards[shard as usize].lock(), shard, |core| {
             look(&core.engine, range.start / BLOCK..range.end.div_ceil(BLOCK));
-        });
-        // The caller may ask for all blocks of a disk: others come between.
-        held.hand_over();
-        looked
+        })
     }
 
     /// The device flush of a shard is complete, and with it those of the shards that joined it. If it failed, no shard
@@ -569,25 +568,12 @@ impl Cache {
     }
 }
 
-/// Whether a client waits for a call that takes little time.
-fn is_brief(submission: &Submission) -> bool {
-    matches!(submission.op, Op::Read | Op::Write) && submission.range.end - submission.range.start <= BRIEF
-}
-
-/// The engine's request of a submission.
+/// The engine's request of a submission, without a token.
 #[inline]
-fn request(disk: &Disk, submission: &Submission, token: usize) -> Request {
-    let Submission { op, ref range, fua, stream } = *submission;
-    Request {
-        volume: disk.volume,
-        tenant: disk.tenant,
-        op,
-        offset: range.start,
-        length: range.end - range.start,
-        fua,
-        stream,
-        token: token as u64,
-    }
+fn request(disk: &Disk, stream: Stream, submission: &Submission) -> Request {
+    let Submission { op, ref range, fua } = *submission;
+    let (offset, length) = (range.start, range.end - range.start);
+    Request { volume: disk.volume, tenant: disk.tenant, op, offset, length, fua, stream, token: 0 }
 }
 
 #[cfg(test)]
@@ -635,36 +621,52 @@ mod tests {
         host.shut_down().unwrap();
     }
 
+    /// Hits are read without a shard's lock, with and without read-ahead.
     #[test]
-    fn a_brief_request_goes_before_others_that_came_first() {
+    fn a_thousand_hits_lock_a_shard_20_times_at_most() {
+        const BLOCKS: u64 = 512;
+        for (policy, readahead) in [("lirs", "none"), ("lirs", "auto"), ("clock", "auto"), ("s3-fifo", "linux")] {
+            let disk = DiskSettings::new("disk", "memory:2M".parse().unwrap());
+            let mut settings = Settings::new(16 * MIB, policy.parse().unwrap(), vec![disk]);
+            settings.readahead = readahead.parse().unwrap();
+            let host = Host::start(settings).unwrap();
+            let session = host.open("disk").unwrap();
+            let mut block = [0; 4096];
+            let mut read = |at: u64| session.read(at * 4096, &mut block).unwrap();
+            // Loaded, and then used for the first time, which publishes them.
+            (0..3).for_each(|_| (0..BLOCKS).for_each(&mut read));
+            let before = host.cache().acquisitions();
+            (0..1000).for_each(|at| read(at * 7919 % BLOCKS));
+            let locked = host.cache().acquisitions() - before;
+            assert!(locked <= 20, "{policy}, {readahead}: {locked}");
+            host.shut_down().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_hit_waits_for_no_lock() {
         let host = start("memory:64M", 1);
         let session = host.open("disk").unwrap();
-        session.read(0, &mut [0; 4096]).unwrap();
-        let cache = host.cache();
-        let hits = || cache.peek(0, |core| core.engine.counters(Volume(0)).unwrap().hits).unwrap();
-        let goes_first = || {
-            let before = hits();
-            std::thread::scope(|scope| {
-                let (go_on, wait) = channel::<()>();
-                let (held, holds) = channel();
-                scope.spawn(|| {
-                    cache.peek(0, move |_| {
-                        held.send(()).unwrap();
-                        // Fails when it is to continue.
-                        let _ = wait.recv();
-                    })
-                });
-                holds.recv().unwrap();
-                let other = scope.spawn(hits);
-                std::thread::sleep(Duration::from_millis(10));
-                scope.spawn(|| session.read(0, &mut [0; 4096]).unwrap());
-                std::thread::sleep(Duration::from_millis(10));
-                drop(go_on);
-                other.join().unwrap() > before
-            })
-        };
-        // It may be late now and then, if the machine is busy.
-        assert!((0..20).any(|_| goes_first()), "it comes after them");
+        let mut block = [0; 4096];
+        (0..2).for_each(|_| session.read(0, &mut block).unwrap());
+        std::thread::scope(|scope| {
+            let (go_on, wait) = channel::<()>();
+            let (held, holds) = channel();
+            scope.spawn(|| {
+                host.cache().peek(0, move |_| {
+                    held.send(()).unwrap();
+                    // Fails when it is to continue.
+                    let _ = wait.recv();
+                })
+            });
+            holds.recv().unwrap();
+            let (read, is_read) = channel();
+            let (session, block) = (&session, &mut block);
+            scope.spawn(move || read.send(session.read(0, block)).unwrap());
+            let result = is_read.recv_timeout(Duration::from_secs(10));
+            drop(go_on);
+            assert_eq!(result, Ok(Ok(())), "it waits for a lock");
+        });
         host.shut_down().unwrap();
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nigh_backend::{Driver, ServerShare};
 use nigh_control::Directive;
@@ -166,7 +166,6 @@ impl Host {
                                 true => drop(long.send(completion)),
                                 false => cache.complete(completion, &mut work),
                             }
-                            cache.pause(Instant::now(), &mut work, None);
                         }
                         cache.dispatch(&mut work, None);
                     });
@@ -212,7 +211,7 @@ impl Host {
     /// As [`open`](Host::open), with the identity of the code that issues the requests, which policies may use.
     pub fn open_as(&self, name: &str, stream: Stream) -> Result<Session, HostError> {
         let disk = self.disk(name).ok_or_else(|| HostError::NoDisk(name.to_owned()))?;
-        Ok(Session::new(&self.common.cache, disk, stream))
+        Ok(Session::new(&self.common.cache, &disk, stream))
     }
 
     /// The present settings, without those of disks.

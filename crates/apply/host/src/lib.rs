@@ -8,6 +8,7 @@ mod cache;
 mod call;
 mod change;
 mod check;
+mod client;
 mod common;
 mod content;
 mod curve;
@@ -72,6 +73,7 @@ pub use tenants::{TenantStatistics, agree_in_tenants};
 pub mod front {
     pub use crate::buffers::Buffers;
     pub use crate::cache::{Cache, Presence, Submission, pieces};
+    pub use crate::client::Client;
     pub use crate::disk::{Disk, Measure};
     pub use crate::readahead::{Ahead, ReadAhead};
     pub use crate::settings::{PIECE, STEP};

@@ -10,7 +10,7 @@ use nigh_engine::{Fault, Outcome, Volume};
 use crate::cache::Cache;
 use crate::content;
 use crate::error::Poisoned;
-use crate::shard::{Core, Held};
+use crate::shard::Core;
 use crate::work::{Encoding, RANGES_NAMED, Report, Work};
 
 /// The work to be done after a call of an engine, without its lock.
@@ -25,6 +25,11 @@ impl Cache {
     /// The number of shards.
     pub fn shards(&self) -> u32 {
         self.shards.len() as u32
+    }
+
+    /// Number of calls that took the lock of a shard.
+    pub fn acquisitions(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.core.lock().acquisitions).sum()
     }
 
     /// The shard of the extent of `offset`.
@@ -45,36 +50,51 @@ impl Cache {
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<R, Poisoned> {
-        self.with_held(self.shards[shard as usize].hold(false), shard, work, call)
+        let (result, mut left) = self.call(shard, work, call)?;
+        // A thread that adds reads that start in steps continues until as many have started; it releases the shard between its calls.
+        while left > 0 {
+            // In a poisoned shard all requests are over.
+            let Ok(((), begun)) = self.call(shard, work, |core, now| core.engine.go_on_starting(now)) else { break };
+            left += begun;
+        }
+        Ok(result)
     }
 
     /// Calls `shard`. A panic in `call` poisons it, because the state of its engine is then unknown.
     pub(crate) fn peek<R>(&self, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
-        let mut held = self.shards[shard as usize].hold(false);
-        let result = self.guarded(&mut held.core, shard, call);
-        held.unlock();
-        result
+        self.guarded(&mut self.shards[shard as usize].lock(), shard, call)
     }
 
-    /// As `with_held`, and returns by how many there are more reads that are being started: fewer than none if one was started.
-    pub(crate) fn call<R>(
+    /// Reports the lists of all clients, each in a call of its own.
+    pub(crate) fn report_all(&self) {
+        for (shard, at) in (0..).zip(&self.shards) {
+            let lists = at.unknown.lock().len();
+            for _ in 0..lists {
+                // The hits of a poisoned shard are not counted any more.
+                let _ = self.peek(shard, |core| at.report(core));
+            }
+        }
+    }
+
+    /// Calls the engine of `shard` once. Also returns by how many there are more reads that are being started: fewer than none if one was started.
+    fn call<R>(
         &self,
-        mut held: Held<'_>,
         shard: u32,
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<(R, isize), Poisoned> {
-        let called = self.guarded(&mut held.core, shard, |core| {
+        let at = &self.shards[shard as usize];
+        let called = self.guarded(&mut at.lock(), shard, |core| {
             let now = self.now();
+            at.report(core);
             let before = core.engine.starting();
             let result = call(core, now);
             let begun = core.engine.starting() as isize - before as isize;
             ((result, begun), self.collect(core, shard, now, work))
         });
-        held.unlock();
         let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
         for _ in 0..room {
-            self.shards[shard as usize].room.notify_one();
+            at.room.notify_one();
         }
         wakeup.into_iter().for_each(|at| self.timer.note(at));
         Ok(result)
@@ -92,32 +112,12 @@ impl Cache {
         }
         catch_unwind(AssertUnwindSafe(|| call(core))).map_err(|_| {
             core.poisoned = true;
+            self.shards[shard as usize].published.shut();
             tracing::error!(shard, "an assertion of the cache failed: the shard is out of use");
             // The next caller replies to its waiters.
             self.timer.wake();
             Poisoned { shard }
         })
-    }
-
-    /// As `with`, with the lock of the shard.
-    pub(crate) fn with_held<R>(
-        &self,
-        held: Held<'_>,
-        shard: u32,
-        work: &mut Work,
-        call: impl FnOnce(&mut Core, u64) -> R,
-    ) -> Result<R, Poisoned> {
-        let (result, mut left) = self.call(held, shard, work, call)?;
-        // A thread that adds reads that start in steps continues until as many have started; it releases the shard between its calls.
-        while left > 0 {
-            let held = self.shards[shard as usize].hold(false);
-            // In a poisoned shard all requests are over.
-            let Ok(((), begun)) = self.call(held, shard, work, |core, now| core.engine.go_on_starting(now)) else {
-                break;
-            };
-            left += begun;
-        }
-        Ok(result)
     }
 
     /// Fails the requests that wait for a poisoned shard, since no reply will come.

@@ -10,6 +10,7 @@ use nigh_policy::Stream;
 
 use crate::cache::{Cache, Submission, pieces};
 use crate::call::{self, Call};
+use crate::client::Client;
 use crate::disk::{Disk, Measure};
 use crate::error::{HostError, SubmitError};
 use crate::mailbox::{Letter, Mailbox};
@@ -26,8 +27,7 @@ const PIECES_MOST: usize = 8;
 /// Requests of one session that overlap in time may be executed in any order.
 pub struct Session {
     cache: Arc<Cache>,
-    disk: Arc<Disk>,
-    stream: Stream,
+    client: Client,
     ahead: Mutex<Ahead>,
 }
 
@@ -39,13 +39,14 @@ enum Bytes<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(cache: &Arc<Cache>, disk: Arc<Disk>, stream: Stream) -> Session {
-        Session { cache: cache.clone(), disk, stream, ahead: Mutex::new(Ahead::new(cache.readahead())) }
+    pub(crate) fn new(cache: &Arc<Cache>, disk: &Arc<Disk>, stream: Stream) -> Session {
+        let client = cache.client(disk, stream);
+        Session { cache: cache.clone(), client, ahead: Mutex::new(Ahead::new(cache.readahead())) }
     }
 
     /// The disk.
     pub fn disk(&self) -> &Disk {
-        &self.disk
+        &self.client.disk
     }
 
     /// Reads from `offset` until `into` is full.
@@ -73,13 +74,13 @@ impl Session {
         self.take_turn(0)?;
         let since = Instant::now();
         let written = loop {
-            match self.cache.write_back(&self.disk) {
+            match self.cache.write_back(&self.client.disk) {
                 Ok(written) => break written,
-                Err(_) if self.disk.wait_for_opening() => {}
+                Err(_) if self.client.disk.wait_for_opening() => {}
                 Err(_) => return Err(HostError::Closed),
             }
         };
-        self.disk.measure(Measure::Flush, since.elapsed());
+        self.client.disk.measure(Measure::Flush, since.elapsed());
         written
     }
 
@@ -109,7 +110,7 @@ impl Session {
     pub fn prefetch(&self, range: Range<u64>) -> Result<(), HostError> {
         let range = self.range(range.start, range.end.saturating_sub(range.start) as usize)?;
         let mut work = Work::default();
-        self.cache.prefetch(&self.disk, range, self.stream, &mut work);
+        self.cache.prefetch(&self.client, range, &mut work);
         self.cache.dispatch(&mut work, None);
         Ok(())
     }
@@ -151,12 +152,12 @@ impl Session {
     }
 
     fn range(&self, offset: u64, length: usize) -> Result<Range<u64>, HostError> {
-        let end = offset.checked_add(length as u64).filter(|end| *end <= self.disk.size());
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.client.disk.size());
         end.map(|end| offset..end).ok_or(HostError::OutOfRange)
     }
 
     fn writable(&self, offset: u64, length: usize) -> Result<Range<u64>, HostError> {
-        if self.disk.read_only() {
+        if self.client.disk.read_only() {
             return Err(HostError::ReadOnly);
         }
         self.range(offset, length)
@@ -167,8 +168,8 @@ impl Session {
         if call::is_running() {
             return Err(HostError::InCallback);
         }
-        if self.disk.is_throttled() {
-            self.disk.park_for_turn(bytes as u64);
+        if self.client.disk.is_throttled() {
+            self.client.disk.park_for_turn(bytes as u64);
         }
         Ok(())
     }
@@ -183,17 +184,17 @@ impl Session {
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        let submission = Submission { op, range: range.clone(), fua, stream: self.stream };
+        let submission = Submission { op, range: range.clone(), fua };
         match op {
-            Op::Flush => self.cache.flush(flushed, &self.disk, work, waiter),
+            Op::Flush => self.cache.flush(flushed, &self.client.disk, work, waiter),
             Op::Read if self.cache.readahead().is_on() => {
                 let mut ahead = lock(&self.ahead);
                 match ahead.prefetcher(self.cache.readahead()) {
-                    Some(prefetcher) => self.cache.read_ahead(&self.disk, submission, prefetcher, work, waiter),
-                    None => self.cache.submit(&self.disk, submission, work, waiter),
+                    Some(prefetcher) => self.cache.read_ahead(&self.client, submission, prefetcher, work, waiter),
+                    None => self.cache.submit(&self.client, submission, work, waiter),
                 }
             }
-            _ => self.cache.submit(&self.disk, submission, work, waiter),
+            _ => self.cache.submit(&self.client, submission, work, waiter),
         }
     }
 
@@ -211,11 +212,11 @@ impl Session {
             Refusal::Busy => {
                 match shard {
                     Some(shard) => self.cache.wait_for_room_in(shard),
-                    None => self.cache.wait_for_room(&self.disk, start),
+                    None => self.cache.wait_for_room(&self.client.disk, start),
                 }
                 Ok(())
             }
-            Refusal::NoVolume if self.disk.wait_for_opening() => Ok(()),
+            Refusal::NoVolume if self.client.disk.wait_for_opening() => Ok(()),
             Refusal::NoVolume => Err(HostError::Closed),
             Refusal::TooLong => unreachable!("pieces are short"),
         }
@@ -293,7 +294,7 @@ impl Session {
         }
         self.cache.dispatch(&mut work, None);
         let measure = if waited && measure == Measure::Hit { Measure::Miss } else { measure };
-        self.disk.measure(measure, since.elapsed());
+        self.client.disk.measure(measure, since.elapsed());
         result
     }
 
@@ -307,14 +308,14 @@ impl Session {
         bytes: Vec<u8>,
         done: call::Done,
     ) {
-        if self.disk.is_throttled() {
+        if self.client.disk.is_throttled() {
             let moved = matches!(op, Op::Read | Op::Write);
             if let Err(error) = self.take_turn(if moved { bytes.len() } else { 0 }) {
                 return done(Err(error));
             }
         }
         let origin = pieces.clone().next().map_or(0, |piece| piece.start);
-        let call = Call::new(&self.cache, &self.disk, pieces.len(), origin, measure, bytes, done);
+        let call = Call::new(&self.cache, &self.client.disk, pieces.len(), origin, measure, bytes, done);
         let mut work = Work::default();
         for (at, piece) in pieces.enumerate() {
             let shard = (op == Op::Flush).then_some(at as u32);

@@ -1,32 +1,29 @@
-//! A part of the cache: an engine behind a lock.
+//! A part of the cache: an engine behind a lock, and reads that are not reported to it yet.
 
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-use nigh_engine::Engine;
+use nigh_engine::{Engine, Noted, Published};
+use nigh_policy::Stream;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slab::Slab;
 
+use crate::disk::Disk;
 use crate::work::Waiting;
-
-/// So often a brief request tries to get a shard's lock before its thread waits for it: most calls are over by then, and a thread that
-/// waited needs a processor.
-const TRIES: usize = 1000;
 
 /// A part of the cache.
 pub(crate) struct Shard {
     /// A lock of `parking_lot`, because it is fair in the end: with `std`'s, a thread that takes it again and again keeps it from others.
     pub(crate) core: Mutex<Core>,
-    /// Whoever needs `core` for more than a brief request takes this first. So one of them at a time waits for `core` or has it, and a brief
-    /// request seldom waits for more than that one.
-    gate: Mutex<()>,
-    /// Brief requests that try to get `core`: whoever comes through the gate lets them go first.
-    trying: AtomicUsize,
+    /// Blocks that can be read without `core`.
+    pub(crate) published: Published,
+    /// Lists of reads that are not reported to the engine yet, those that were begun first at the front.
+    pub(crate) unknown: Mutex<VecDeque<Arc<Part>>>,
     /// Signalled when a request was replied to.
     pub(crate) room: Condvar,
 }
 
-/// What the lock is for.
+/// The state that the lock guards.
 pub(crate) struct Core {
     pub(crate) engine: Engine,
     /// The waiters for replies, by token.
@@ -35,61 +32,73 @@ pub(crate) struct Core {
     pub(crate) queueing: usize,
     /// An assertion of the engine failed: it is not called any more.
     pub(crate) poisoned: bool,
+    /// Number of calls that took the lock.
+    pub(crate) acquisitions: u64,
 }
 
-/// A shard's lock, and its gate if it was needed.
-pub(crate) struct Held<'a> {
-    pub(crate) core: MutexGuard<'a, Core>,
-    gate: Option<MutexGuard<'a, ()>>,
+/// The part of a client in one shard.
+pub(crate) struct Part {
+    pub(crate) published: Published,
+    list: Mutex<List>,
+    /// Keeps the number of its volume from being used for another one.
+    _disk: Arc<Disk>,
+}
+
+struct List {
+    noted: Noted,
+    /// Whether `Shard::unknown` has it.
+    is_entered: bool,
+}
+
+impl Part {
+    pub(crate) fn new(shard: &Shard, disk: &Arc<Disk>, stream: Stream) -> Part {
+        let noted = Noted::new(disk.volume, disk.tenant, stream);
+        let list = Mutex::new(List { noted, is_entered: false });
+        Part { published: shard.published.clone(), list, _disk: disk.clone() }
+    }
+
+    /// Reports the list to the engine, which is that of its shard.
+    #[inline]
+    pub(crate) fn report(&self, core: &mut Core) {
+        let mut list = self.list.lock();
+        if !list.noted.is_empty() {
+            core.engine.take_notice(&mut list.noted);
+        }
+    }
 }
 
 impl Shard {
     pub(crate) fn new(engine: Engine) -> Shard {
-        let core = Core { engine, waiters: Slab::new(), queueing: 0, poisoned: false };
-        Shard { core: Mutex::new(core), gate: Mutex::new(()), trying: AtomicUsize::new(0), room: Condvar::new() }
+        let published = engine.published().clone();
+        let core = Core { engine, waiters: Slab::new(), queueing: 0, poisoned: false, acquisitions: 0 };
+        Shard { core: Mutex::new(core), published, unknown: Mutex::default(), room: Condvar::new() }
     }
 
-    /// Locks it, for a brief request or something else.
-    pub(crate) fn hold(&self, is_brief: bool) -> Held<'_> {
-        if is_brief {
-            let core = self.core.try_lock().or_else(|| self.try_long()).unwrap_or_else(|| self.core.lock());
-            return Held { core, gate: None };
-        }
-        let gate = Some(self.gate.lock());
-        for _ in 0..TRIES {
-            if self.trying.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            spin_loop();
-        }
-        Held { core: self.core.lock(), gate }
-    }
-
-    /// The lock, if one of many tries gets it.
-    #[cold]
-    fn try_long(&self) -> Option<MutexGuard<'_, Core>> {
-        self.trying.fetch_add(1, Ordering::Relaxed);
-        let core = (0..TRIES).find_map(|_| {
-            spin_loop();
-            self.core.try_lock()
-        });
-        self.trying.fetch_sub(1, Ordering::Relaxed);
+    /// Locks it for a call.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        let mut core = self.core.lock();
+        core.acquisitions += 1;
         core
     }
-}
 
-impl Held<'_> {
-    /// Who came through the gate leaves the lock to whoever waits for it: without that, the next one would often be faster.
-    pub(crate) fn unlock(self) {
-        match self.gate {
-            Some(_) => MutexGuard::unlock_fair(self.core),
-            None => drop(self.core),
+    /// Notes a read in the list of `part`, one of its parts; returns false if the list is full.
+    #[inline]
+    pub(crate) fn note(&self, part: &Arc<Part>, offset: u64, length: u64) -> bool {
+        let mut list = part.list.lock();
+        let is_noted = self.published.note(&mut list.noted, offset, length);
+        if is_noted && !std::mem::replace(&mut list.is_entered, true) {
+            self.unknown.lock().push_back(part.clone());
         }
+        is_noted
     }
 
-    /// As `unlock`, and leaves the gate to whoever waits for that.
-    pub(crate) fn hand_over(self) {
-        MutexGuard::unlock_fair(self.core);
-        self.gate.into_iter().for_each(MutexGuard::unlock_fair);
+    /// Reports the list that was begun first to the engine, if there is one.
+    pub(crate) fn report(&self, core: &mut Core) {
+        let Some(part) = self.unknown.lock().pop_front() else { return };
+        // The shard does not wait for a client that is interrupted while it notes a read.
+        let Some(mut list) = part.list.try_lock() else { return self.unknown.lock().push_back(part) };
+        list.is_entered = false;
+        core.engine.take_notice(&mut list.noted);
     }
 }

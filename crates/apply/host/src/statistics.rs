@@ -213,6 +213,7 @@ impl Common {
     /// The present state of the host.
     pub(crate) fn statistics(&self) -> HostStatistics {
         let cache = &self.cache;
+        cache.report_all();
         let Gauges { resident, ghosts, frames, loading, requests, waiting, queued, dirty: _ } = cache.gauges();
         let settings = lock(&self.settings);
         HostStatistics {

@@ -252,6 +252,7 @@ impl Cache {
 
     /// The counters of `disk` and the number of its dirty blocks, in sum, without poisoned shards.
     pub(crate) fn counters(&self, disk: &Disk) -> (Counters, u64) {
+        self.report_all();
         let mut sum = Counters::default();
         let mut dirty = 0;
         for shard in 0..self.shards() {

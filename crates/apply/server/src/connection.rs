@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use nigh_backend::{Signal, begin_turn};
+use nigh_backend::Signal;
 use nigh_engine::{Fill, Op, Outcome, Refusal};
-use nigh_host::front::{Ahead, Cache, Measure, PIECE, STEP, Submission, Submitted, Waiter, Work, pieces};
+use nigh_host::front::{Ahead, Cache, Client, Measure, PIECE, STEP, Submission, Submitted, Waiter, Work, pieces};
 use nigh_host::{BLOCK, SubmitError};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
 use nigh_policy::Stream as Source;
@@ -86,8 +86,6 @@ struct Connection {
     batch: VecDeque<Reply>,
     batch_bytes: usize,
     work: Work,
-    /// Since bytes were last received.
-    requests: usize,
     /// When the request that is looked at was received.
     since: Instant,
     /// Wakes this thread when a throttled request may go. Most connections never need it.
@@ -96,8 +94,8 @@ struct Connection {
     slow_until: Option<Instant>,
     /// What this client reads, and what is therefore fetched ahead.
     ahead: Ahead,
-    /// The number of the connection: what tells its requests from those of others to a policy.
-    stream: Source,
+    /// Its stream is the number of the connection.
+    client: Client,
     /// Reads that are collected.
     collected: Vec<Weak<Job>>,
 }
@@ -111,6 +109,7 @@ impl Connection {
         stream.set_patience(PATIENCE_FRAMES, link::GLANCE)?;
         input.patience = PATIENCE;
         let recorder = (guest.id, guest.recorder().clone());
+        let client = cache.client(&export.disk, Source(guest.id));
         let link = Link::new(stream, transmission.framing(), export, cache.clone(), recorder);
         Ok(Some(Connection {
             input,
@@ -120,13 +119,12 @@ impl Connection {
             batch: VecDeque::new(),
             batch_bytes: 0,
             work: Work::default(),
-            requests: 0,
             since: Instant::now(),
             turn: None,
             // Until it has shown that it is not: otherwise, who connects again and again would have frames each time.
             slow_until: Some(Instant::now() + SLOW),
             ahead: Ahead::new(cache.readahead()),
-            stream: Source(guest.id),
+            client,
             collected: Vec::new(),
         }))
     }
@@ -142,25 +140,16 @@ impl Connection {
             self.input.start += used;
             match event {
                 Event::Need(_) => {
-                    let has_many = std::mem::take(&mut self.requests) > 1;
-                    // Whoever writes so much looks at the turn then.
-                    let is_long = self.batch_bytes >= link::LONG;
                     self.send();
-                    if has_many && !is_long {
-                        self.pause();
-                    }
                     let middle = !self.input.bytes().is_empty();
                     match self.input.receive() {
-                        Ok(true) if has_many => {}
-                        // A client with one request at a time was waited for.
-                        Ok(true) => begin_turn(self.input.last_arrival()),
+                        Ok(true) => {}
                         Ok(false) => return Ok(()),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock && !middle => self.input.shrink(),
                         Err(error) => return Err(error.into()),
                     }
                 }
                 Event::Request(request) => {
-                    self.requests += 1;
                     self.since = self.input.arrival();
                     let may_go = match request.command {
                         Command::Read { .. } | Command::Write { .. } => self.wait_for_turn(request.length)?,
@@ -201,11 +190,6 @@ impl Connection {
         self.link.send_batch(&mut self.batch, glance, &mut self.work);
         self.batch_bytes = 0;
         self.cache.dispatch(&mut self.work, Some(&*self.link));
-    }
-
-    /// Lets other threads go first if this one's turn is over.
-    fn pause(&mut self) {
-        self.cache.pause(Instant::now(), &mut self.work, Some(&*self.link));
     }
 
     /// Queues the reply of a request that was admitted.
@@ -281,13 +265,13 @@ impl Connection {
         waiter: impl Fn(&Arc<Link>) -> Arc<W>,
     ) -> Result<Submitted, Errno> {
         loop {
-            let (cache, disk, work) = (&self.cache, self.link.disk(), &mut self.work);
-            let submission = Submission { op, range: range.clone(), fua, stream: self.stream };
+            let (cache, client, work) = (&self.cache, &self.client, &mut self.work);
+            let submission = Submission { op, range: range.clone(), fua };
             let waiter = || waiter(&self.link) as Arc<dyn Waiter>;
             let prefetcher = if op == Op::Read { self.ahead.prefetcher(cache.readahead()) } else { None };
             let submitted = match prefetcher {
-                Some(prefetcher) => cache.read_ahead(disk, submission, prefetcher, work, waiter),
-                None => cache.submit(disk, submission, work, waiter),
+                Some(prefetcher) => cache.read_ahead(client, submission, prefetcher, work, waiter),
+                None => cache.submit(client, submission, work, waiter),
             };
             match submitted {
                 Ok(submitted) => return Ok(submitted),
@@ -354,7 +338,6 @@ impl Connection {
             Ok(_) => {}
             Err(errno) => job.refuse(range, errno, &mut self.work),
         }
-        self.pause();
     }
 
     fn read_piece(&mut self, request: &Request, range: Range<u64>) {
@@ -635,9 +618,8 @@ impl Connection {
             if at > 0 && self.has_left() || !self.wait_for_turn(step.end - step.start)? {
                 return Ok(());
             }
-            self.cache.prefetch(self.link.disk(), step, self.stream, &mut self.work);
+            self.cache.prefetch(&self.client, step, &mut self.work);
             self.cache.dispatch(&mut self.work, Some(&*self.link));
-            self.pause();
         }
         let head = Some(self.link.framing.success(request.tag()));
         self.admit(1, 0);

@@ -96,11 +96,6 @@ impl Input {
         self.arrivals[0].at
     }
 
-    /// When bytes were received last.
-    pub(crate) fn last_arrival(&self) -> Instant {
-        self.arrivals.back().expect("never empty").at
-    }
-
     /// Notes that so many more bytes were received now. All that were received before are used unless `ahead`.
     fn arrived(&mut self, bytes: usize, ahead: bool) {
         self.received += bytes as u64;

@@ -30,8 +30,6 @@ const SLOW: Duration = Duration::from_secs(1);
 const AT_ONCE: u64 = 1 << 20;
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
-/// A write of so many bytes takes long enough to look whether the thread's turn is over.
-pub(crate) const LONG: usize = 16 << 10;
 const WRITER_STACK: usize = 128 << 10;
 
 /// What follows the header of a reply.
@@ -249,9 +247,6 @@ impl Link {
         while result.is_ok() && !batch.replies.is_empty() {
             result = self.write_some(batch, wait != Wait::No, work).and_then(|(bytes, now)| {
                 progress.add(bytes as u64, now);
-                if wait != Wait::No && bytes >= LONG {
-                    self.cache.pause(now, work, Some(self));
-                }
                 // Then it is as good as full. Pipes have no limits.
                 let is_slow = progress.behind(now) > GLANCE && !self.stream.is_deaf();
                 let is_long = wait == Wait::No && progress.bytes >= AT_ONCE;
@@ -500,12 +495,13 @@ mod tests {
         let cache = server.host().cache();
         let export = server.export("disk").unwrap();
         let heap = cache.heap().left();
+        let client = cache.client(&export.disk, Source(0));
         let mut work = Work::default();
         let mut read = || {
             let (told, done) = channel();
-            let submission = Submission { op: Op::Read, range: 0..BLOCK, fua: false, stream: Source(0) };
+            let submission = Submission { op: Op::Read, range: 0..BLOCK, fua: false };
             let waiter = || Arc::new(Told(told)) as Arc<dyn Waiter>;
-            let submitted = cache.submit(&export.disk, submission, &mut work, waiter).unwrap();
+            let submitted = cache.submit(&client, submission, &mut work, waiter).unwrap();
             cache.dispatch(&mut work, None);
             match submitted.outcome {
                 Some(Outcome::Data(data)) => Some(Data::Frames(submitted.shard, data)),

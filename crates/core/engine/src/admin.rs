@@ -120,6 +120,7 @@ impl Engine {
         self.slots.bytes()
             + self.memory.frames.bytes()
             + self.memory.arena.bookkeeping_bytes()
+            + self.published.bytes()
             + self.levels.bytes()
             + unflushed
     }
@@ -222,5 +223,6 @@ impl Engine {
         );
         self.check_shares();
         self.check_damaged();
+        self.check_published();
     }
 }

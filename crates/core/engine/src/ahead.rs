@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use nigh_prefetch::{Prefetcher, Reference};
+use nigh_prefetch::{Limits, Prefetcher, Reference};
 
-use crate::arena::Shared;
 use crate::engine::Engine;
-use crate::request::{Op, Refusal, Request, Submitted};
+use crate::published::Published;
+use crate::request::{Op, Refusal, Request, Submitted, Volume};
 use crate::slots::Key;
 
 /// The position of a read in a file or a whole disk, for read-ahead. In bytes.
@@ -50,40 +50,25 @@ impl Engine {
         Ok(submitted)
     }
 
-    /// The bytes of a read, as from `try_hit`, and the part of the file that `prefetcher` requests because of it: nothing results from
-    /// the read if there is none.
-    #[inline]
-    pub fn try_hit_ahead(
-        &mut self,
-        read: &Request,
-        prefetcher: &mut Prefetcher,
-        span: &Span,
-    ) -> Option<(Shared, Option<Range<u64>>)> {
-        let data = self.try_hit(read)?;
-        Some((data, self.wanted(read, false, prefetcher, span)))
-    }
-
     /// The bytes of the file that `prefetcher` requests because of `read`, which is at `span`.
     fn wanted(&self, read: &Request, missed: bool, prefetcher: &mut Prefetcher, span: &Span) -> Option<Range<u64>> {
         if self.is_predicted(read.tenant) {
             return None;
         }
-        let block_bytes = u64::from(self.config.block_bytes);
-        let reference = Reference {
-            file: span.file,
-            blocks: self.blocks(&span.bytes),
-            missed,
-            end: span.end.div_ceil(block_bytes),
+        let first = read.offset >> self.shift;
+        let cached = |block: &u64| self.memory.current(&self.slots, Key::new(read.volume, *block)).is_some();
+        let before = |most: u64| (first.saturating_sub(most)..first).rev().take_while(cached).count() as u64;
+        wanted(self.shift, missed, prefetcher, span, || self.limits_ahead(read.volume), before)
+    }
+
+    /// The limits of windows for reads of `volume`.
+    pub fn limits_ahead(&self, volume: Volume) -> Limits {
+        Limits {
             room: self.policy.room_ahead().into(),
             // Two windows are fetched at a time.
             longest: u64::from(self.config.limits.prefetching / 2),
-            request_blocks: self.volumes.get(read.volume).and_then(|state| state.cost.request_blocks()),
-        };
-        let first = read.offset / block_bytes;
-        let cached = |block: &u64| self.memory.current(&self.slots, Key::new(read.volume, *block)).is_some();
-        let before = |most: u64| (first.saturating_sub(most)..first).rev().take_while(cached).count() as u64;
-        let ahead = prefetcher.reference(&reference, before)?;
-        Some(ahead.start * block_bytes..(ahead.end * block_bytes).min(span.end))
+            request_blocks: self.volumes.get(volume).and_then(|state| state.cost.request_blocks()),
+        }
     }
 
     /// Prefetches `place` of the volume of `read` because of that read; bytes beyond the volume's end are left out.
@@ -95,4 +80,32 @@ impl Engine {
             let _ = self.submit(now, Request { op: Op::Prefetch, offset: place.start, length, fua: false, ..*read });
         }
     }
+}
+
+impl Published {
+    /// The bytes of the file that `prefetcher` requests because of a read at `span` that was found here. `limits` asks the engine
+    /// ([`Engine::limits_ahead`]): few hits need it.
+    pub fn wanted(
+        &self,
+        prefetcher: &mut Prefetcher,
+        span: &Span,
+        limits: impl FnOnce() -> Limits,
+    ) -> Option<Range<u64>> {
+        wanted(self.shift(), false, prefetcher, span, limits, |_| unreachable!("for misses only"))
+    }
+}
+
+/// The bytes of the file that `prefetcher` requests because of a read at `span`, in blocks of 2 to the power of `shift`.
+fn wanted(
+    shift: u32,
+    missed: bool,
+    prefetcher: &mut Prefetcher,
+    span: &Span,
+    limits: impl FnOnce() -> Limits,
+    before: impl FnOnce(u64) -> u64,
+) -> Option<Range<u64>> {
+    let blocks = |bytes: &Range<u64>| bytes.start >> shift..bytes.end.div_ceil(1 << shift);
+    let reference = Reference { file: span.file, blocks: blocks(&span.bytes), missed, end: blocks(&(0..span.end)).end };
+    let ahead = prefetcher.reference(&reference, limits, before)?;
+    Some(ahead.start << shift..(ahead.end << shift).min(span.end))
 }

@@ -89,6 +89,7 @@ impl Engine {
         if std::mem::replace(&mut self.volumes.ending, true) {
             return;
         }
+        self.published.shut();
         for at in 0..self.volumes.closing.len() {
             let volume = self.volumes.closing[at];
             let closing = self.volumes.state_mut(volume).closing.expect("it is being closed");

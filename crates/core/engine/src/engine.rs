@@ -2,7 +2,7 @@
 
 use nigh_policy::{Setup, Slot};
 
-use crate::arena::{Arena, Exclusive, Shared};
+use crate::arena::{Arena, Exclusive};
 use crate::checks::Checks;
 use crate::choice;
 use crate::cleaner::Cleaner;
@@ -18,6 +18,7 @@ use crate::levels::Levels;
 use crate::line::Line;
 use crate::memory::Memory;
 use crate::port::{PortConfig, Ports};
+use crate::published::Published;
 use crate::record::Record;
 use crate::request::{
     Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume, WriteMode,
@@ -60,6 +61,7 @@ pub struct Engine {
     pub(crate) levels: Levels,
     pub(crate) checks: Checks,
     pub(crate) tenants: Tenants,
+    pub(crate) published: Published,
 }
 
 impl Engine {
@@ -68,7 +70,9 @@ impl Engine {
         config.check()?;
         let frames_max = config.capacity_max + config.spare + config.storing;
         let bytes = u64::from(frames_max) * u64::from(config.block_bytes);
-        let arena = Arena::new(frames_max, config.block_bytes as usize, config.verify > 0);
+        let unified = config.policy.is_unified();
+        let most = if unified || config.tenants.is_some() { 0 } else { Published::most(config.verify) };
+        let arena = Arena::new(frames_max, config.block_bytes as usize, config.verify > 0, most > 0);
         let arena = arena.ok_or(ConfigError::NoMemory { bytes })?;
         let (capacity, block_bytes) = (config.capacity, config.block_bytes);
         let ghosts = choice::ghosts(&config, &config.policy, capacity)?;
@@ -78,7 +82,7 @@ impl Engine {
         let policy = choice::decider(&config, &setup)?;
         let files = config.tenants.as_ref().map_or_else(Files::default, |tenants| tenants.files.clone());
         let shift = config.block_bytes.trailing_zeros();
-        let unified = config.policy.is_unified();
+        let published = Published::new(&arena, frames_max, shift, most, config.fixed_hash);
         Ok(Engine {
             shift,
             policy,
@@ -95,6 +99,7 @@ impl Engine {
             levels: Levels::new(unified, shift),
             checks: Checks::default(),
             tenants: Tenants { files, asking: Vec::new() },
+            published,
             config,
         })
     }
@@ -169,22 +174,6 @@ impl Engine {
             }
         }
         self.submit_slowly(now, request)
-    }
-
-    /// The bytes of a read, as from `submit`, if nothing results from it but them: whoever gets them need not look for replies,
-    /// operations or anything else. Levels need to be looked after now and then, so there is nothing in a cache that has some.
-    #[inline]
-    pub fn try_hit(&mut self, request: &Request) -> Option<Shared> {
-        if request.op != Op::Read
-            || self.has_levels_or_tenants()
-            || self.is_check_next()
-            || self.check_request(request).is_err()
-        {
-            return None;
-        }
-        let data = self.hit(request)?;
-        self.checks.unchecked += u32::from(self.config.verify > 0);
-        Some(data)
     }
 
     fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {

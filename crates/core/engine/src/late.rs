@@ -120,7 +120,7 @@ impl Engine {
         }
         self.memory.loads.insert(to, load);
         match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
-            Some(slot) => self.slots.set_frame(slot, to),
+            Some(slot) => self.memory.assign(&mut self.slots, slot, to),
             None => _ = self.memory.outside.insert(key, to),
         }
         to

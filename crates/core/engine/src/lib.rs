@@ -35,10 +35,12 @@ mod levels;
 mod line;
 mod loads;
 mod memory;
+mod notice;
 mod placement;
 mod port;
 mod predictions;
 mod progress;
+mod published;
 mod queue;
 mod read;
 mod record;
@@ -73,6 +75,7 @@ pub use error::ConfigError;
 pub use files::{Files, Piece};
 pub use level::{LevelConfig, Stored};
 pub use port::PortConfig;
+pub use published::{Noted, Published};
 pub use request::{
     Action, BlockState, Damage, Fault, Fill, Op, Operation, Outcome, Port, Reached, Refusal, Region, Reply, Request,
     Submitted, Volume, WriteMode,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use nigh_policy::Slot;
 use smallvec::SmallVec;
 
 use crate::arena::Arena;
@@ -56,6 +57,16 @@ impl Memory {
     /// Whether `count` frames can be taken, beyond those that are reserved.
     pub(crate) fn has(&self, count: u32) -> bool {
         self.frames.available() >= self.reserved + count
+    }
+
+    /// Gives the block of `slot` another `frame`, or none with `NONE`, and withdraws the one that it had.
+    #[inline]
+    pub(crate) fn assign(&self, slots: &mut Slots, slot: Slot, frame: u32) {
+        let before = slots.frame(slot);
+        if before != NONE {
+            self.arena.withdraw(before);
+        }
+        slots.set_frame(slot, frame);
     }
 
     /// `frame` no longer has the contents of any block.

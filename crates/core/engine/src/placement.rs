@@ -14,7 +14,7 @@ impl Engine {
     /// `frame`, which was just taken, is for the block that was referenced.
     pub(crate) fn place(&mut self, place: Place, frame: u32) {
         match place {
-            Place::Resident(slot) => self.slots.set_frame(slot, frame),
+            Place::Resident(slot) => self.memory.assign(&mut self.slots, slot, frame),
             Place::Passing(key) => {
                 self.volumes.state_mut(key.volume()).outside += 1;
                 let before = self.memory.outside.insert(key, frame);

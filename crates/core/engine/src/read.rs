@@ -43,6 +43,11 @@ impl Engine {
             self.policy.hit(slot, &access);
             self.measure(&access);
         }
+        if self.published.is_used() && self.levels.all.is_empty() {
+            for (block, &frame) in self.blocks(&(request.offset..request.offset + request.length)).zip(held.frames()) {
+                self.publish(Key::new(request.volume, block), frame);
+            }
+        }
         if self.levels.unified {
             // A dirty block that belongs elsewhere may go to another level.
             self.follow_orders();

@@ -94,7 +94,7 @@ impl Engine {
         self.slots.resident += 1;
         let frame = self.memory.take_outside(&mut self.volumes, key);
         if let Some(frame) = frame {
-            self.slots.set_frame(slot, frame);
+            self.memory.assign(&mut self.slots, slot, frame);
             if self.levels.unified && !self.memory.frames.has(frame, LOADING) {
                 self.settle(key);
             }
@@ -117,7 +117,7 @@ impl Engine {
     pub(crate) fn depart(&mut self, victim: Slot) {
         let (key, frame) = (self.slots.key(victim), self.slots.frame(victim));
         assert_ne!(frame, NONE, "the victim is resident");
-        self.slots.set_frame(victim, NONE);
+        self.memory.assign(&mut self.slots, victim, NONE);
         self.slots.resident -= 1;
         let unused = self.memory.frames.has(frame, PREFETCHED);
         self.memory.note_leaving(&mut self.volumes, key.volume(), frame);
@@ -221,7 +221,7 @@ impl Engine {
             && self.policy.unified_mut().is_some_and(|unified| unified.let_go(slot))
         {
             // It stayed until it was written.
-            self.slots.set_frame(slot, NONE);
+            self.memory.assign(&mut self.slots, slot, NONE);
             self.slots.resident -= 1;
             self.place(Place::Passing(key), frame);
         }
@@ -285,7 +285,7 @@ impl Engine {
             self.levels.release_copies(&self.volumes, self.slots.key(slot));
         }
         if frame != NONE {
-            self.slots.set_frame(slot, NONE);
+            self.memory.assign(&mut self.slots, slot, NONE);
             self.slots.resident -= 1;
         }
         self.slots.remove(slot);

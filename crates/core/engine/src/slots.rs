@@ -38,6 +38,17 @@ impl Key {
         Volume((self.0 >> INDEX_BITS) as u32)
     }
 
+    /// All of it.
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The key of a `word`.
+    pub(crate) fn from_word(word: u64) -> Key {
+        Key(word)
+    }
+
     /// The block's index within its volume.
     #[inline(always)]
     pub(crate) fn index(self) -> u64 {

@@ -107,6 +107,14 @@ mod models {
             ordered(order, || self.0.fetch_sub(value, order))
         }
 
+        pub(crate) fn fetch_or(&self, value: u32, order: Ordering) -> u32 {
+            ordered(order, || self.0.fetch_or(value, order))
+        }
+
+        pub(crate) fn fetch_and(&self, value: u32, order: Ordering) -> u32 {
+            ordered(order, || self.0.fetch_and(value, order))
+        }
+
         pub(crate) fn compare_exchange(
             &self,
             before: u32,

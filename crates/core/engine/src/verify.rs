@@ -28,11 +28,11 @@ impl Engine {
     /// in use.
     pub fn flip_bit(&mut self, volume: Volume, block: u64, bit: usize) -> bool {
         let frame = self.memory.current(&self.slots, Key::new(volume, block));
-        let Some(frame) =
-            frame.filter(|&frame| !self.memory.frames.has(frame, LOADING) && !self.memory.arena.held(frame))
-        else {
+        let Some(frame) = frame.filter(|&frame| !self.memory.frames.has(frame, LOADING)) else { return false };
+        self.memory.arena.withdraw(frame);
+        if self.memory.arena.held(frame) {
             return false;
-        };
+        }
         let mut held = Exclusive::of(&self.memory.arena, &[frame], 0, self.config.block_bytes as usize);
         held.slices_mut().for_each(|bytes| bytes[bit / 8] ^= 1 << (bit % 8));
         true
@@ -41,19 +41,13 @@ impl Engine {
     /// Whether the blocks of this read are to be checked.
     #[inline]
     pub(crate) fn is_check_due(&mut self) -> bool {
-        let due = self.is_check_next();
+        let due = self.config.verify > 0 && self.checks.unchecked + 1 >= self.config.verify;
         if due {
             self.checks.unchecked = 0;
         } else {
             self.checks.unchecked += u32::from(self.config.verify > 0);
         }
         due
-    }
-
-    /// Whether those of the next read are.
-    #[inline]
-    pub(crate) fn is_check_next(&self) -> bool {
-        self.config.verify > 0 && self.checks.unchecked + 1 >= self.config.verify
     }
 
     /// Checks the blocks of a read that are present. Those that are damaged are no longer present afterwards; the fault if

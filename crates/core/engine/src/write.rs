@@ -193,7 +193,7 @@ impl Engine {
         let old = match resident {
             Some(slot) => {
                 let old = self.slots.frame(slot);
-                self.slots.set_frame(slot, frame);
+                self.memory.assign(&mut self.slots, slot, frame);
                 old
             }
             None => self.memory.outside.insert(key, frame).expect("the block is resident or outside"),

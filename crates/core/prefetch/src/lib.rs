@@ -25,6 +25,11 @@ pub struct Reference {
     pub missed: bool,
     /// The number of blocks of `file`.
     pub end: u64,
+}
+
+/// Limits of windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
     /// Maximum number of fetched blocks that wait for their first use. Windows are shortened until those of all streams fit.
     pub room: u64,
     /// Maximum length of a window of `auto`, in blocks: half of the blocks that the engine prefetches at a time.
@@ -80,19 +85,27 @@ impl Prefetcher {
     /// The blocks to fetch because of `reference`. Some of them may already be present; blocks of the reference itself
     /// are among them only if they are between others.
     ///
-    /// `before` counts the blocks directly before the reference that are cached without a gap, up to its argument. It is
-    /// called for some misses only.
-    pub fn reference(&mut self, reference: &Reference, before: impl FnOnce(u64) -> u64) -> Option<Range<u64>> {
+    /// `limits` is called for misses, and for hits that advance a window. `before` counts the blocks directly before the reference that are cached
+    /// without a gap, up to its argument. It is called for some misses only.
+    pub fn reference(
+        &mut self,
+        reference: &Reference,
+        limits: impl FnOnce() -> Limits,
+        before: impl FnOnce(u64) -> u64,
+    ) -> Option<Range<u64>> {
         let Reference { file, ref blocks, missed, end, .. } = *reference;
         let ahead = match &mut self.algorithm {
             Algorithm::None => None,
             Algorithm::OneBlock(streams) => streams.one_block(file, blocks, missed),
             Algorithm::Sequential(streams) => streams.sequential(file, blocks),
-            Algorithm::Linux { most, streams } => streams.linux(reference, *most, before),
+            Algorithm::Linux { most, streams } => streams.linux(reference, || (*most, limits().room), before),
             Algorithm::Auto { least, most, streams } => {
-                let costs = reference.request_blocks.map_or(*least, |blocks| blocks.clamp(*least, *most));
-                let longest = costs.min(reference.longest.max(*least));
-                streams.linux(reference, longest, before)
+                let limits = || {
+                    let Limits { room, longest, request_blocks } = limits();
+                    let costs = request_blocks.map_or(*least, |blocks| blocks.clamp(*least, *most));
+                    (costs.min(longest.max(*least)), room)
+                };
+                streams.linux(reference, limits, before)
             }
             Algorithm::Extent { blocks: size } => {
                 let extents = blocks.start / *size * *size..blocks.end.next_multiple_of(*size);
@@ -112,55 +125,82 @@ mod tests {
         Prefetcher::new(&spec.parse().unwrap(), 4096)
     }
 
+    fn limits() -> Limits {
+        Limits { room: 1000, longest: 1000, request_blocks: None }
+    }
+
     fn reference(blocks: Range<u64>, missed: bool) -> Reference {
-        Reference { file: 1, blocks, missed, end: 1000, room: 1000, longest: 1000, request_blocks: None }
+        Reference { file: 1, blocks, missed, end: 1000 }
+    }
+
+    /// Hits that advance no window need no limits, so their threads need not ask an engine.
+    #[test]
+    fn few_hits_need_limits() {
+        for spec in ["linux", "auto"] {
+            let mut prefetcher = prefetcher(spec);
+            let mut read = |block: u64, missed| {
+                let mut asked = false;
+                let limits = || {
+                    asked = true;
+                    limits()
+                };
+                prefetcher.reference(&reference(block..block + 1, missed), limits, |_| 0);
+                asked
+            };
+            assert!(read(900, true), "{spec}: a miss");
+            assert!((0..1000).all(|at| !read(at * 7919 % 997, false)), "{spec}: random hits");
+            // Windows begin where runs are long.
+            (0..40).for_each(|run| (0..20).for_each(|block| _ = read(20 * run + block, block == 0)));
+            let sequential = (800..1000).filter(|&block| read(block, block % 50 == 0)).count();
+            assert!((8..50).contains(&sequential), "{spec}: {sequential}");
+        }
     }
 
     #[test]
     fn none_does_nothing() {
-        assert_eq!(prefetcher("none").reference(&reference(0..1, true), |_| 0), None);
+        assert_eq!(prefetcher("none").reference(&reference(0..1, true), limits, |_| 0), None);
     }
 
     #[test]
     fn extents_are_aligned_and_end_with_the_file() {
         let mut extent = prefetcher("extent:64K");
-        assert_eq!(extent.reference(&reference(21..22, true), |_| 0), Some(16..32));
-        assert_eq!(extent.reference(&reference(21..22, false), |_| 0), None);
-        assert_eq!(extent.reference(&reference(30..34, true), |_| 0), Some(16..48));
-        assert_eq!(extent.reference(&reference(16..32, true), |_| 0), None);
-        assert_eq!(extent.reference(&reference(998..999, true), |_| 0), Some(992..1000));
+        assert_eq!(extent.reference(&reference(21..22, true), limits, |_| 0), Some(16..32));
+        assert_eq!(extent.reference(&reference(21..22, false), limits, |_| 0), None);
+        assert_eq!(extent.reference(&reference(30..34, true), limits, |_| 0), Some(16..48));
+        assert_eq!(extent.reference(&reference(16..32, true), limits, |_| 0), None);
+        assert_eq!(extent.reference(&reference(998..999, true), limits, |_| 0), Some(992..1000));
     }
 
     #[test]
     fn one_block_goes_on_while_its_blocks_are_used() {
         let mut one = prefetcher("one-block");
-        assert_eq!(one.reference(&reference(5..6, true), |_| 0), Some(6..7));
-        assert_eq!(one.reference(&reference(6..7, false), |_| 0), Some(7..8));
-        assert_eq!(one.reference(&reference(6..7, false), |_| 0), None);
-        assert_eq!(one.reference(&reference(7..9, false), |_| 0), Some(9..10));
-        assert_eq!(one.reference(&reference(500..501, true), |_| 0), Some(501..502));
-        assert_eq!(one.reference(&reference(9..10, false), |_| 0), Some(10..11));
-        assert_eq!(one.reference(&reference(999..1000, true), |_| 0), None);
+        assert_eq!(one.reference(&reference(5..6, true), limits, |_| 0), Some(6..7));
+        assert_eq!(one.reference(&reference(6..7, false), limits, |_| 0), Some(7..8));
+        assert_eq!(one.reference(&reference(6..7, false), limits, |_| 0), None);
+        assert_eq!(one.reference(&reference(7..9, false), limits, |_| 0), Some(9..10));
+        assert_eq!(one.reference(&reference(500..501, true), limits, |_| 0), Some(501..502));
+        assert_eq!(one.reference(&reference(9..10, false), limits, |_| 0), Some(10..11));
+        assert_eq!(one.reference(&reference(999..1000, true), limits, |_| 0), None);
     }
 
     #[test]
     fn one_block_in_sequences_waits_for_a_second_block() {
         let mut one = prefetcher("one-block:sequential");
-        assert_eq!(one.reference(&reference(5..6, true), |_| 0), None);
-        assert_eq!(one.reference(&reference(6..7, true), |_| 0), Some(7..8));
-        assert_eq!(one.reference(&reference(7..8, false), |_| 0), Some(8..9));
-        assert_eq!(one.reference(&reference(500..501, true), |_| 0), None);
-        assert_eq!(one.reference(&reference(8..9, false), |_| 0), None, "the last reference was elsewhere");
-        assert_eq!(one.reference(&Reference { file: 2, ..reference(9..10, true) }, |_| 0), None);
-        assert_eq!(one.reference(&reference(9..10, true), |_| 0), Some(10..11), "each file has its own");
-        assert_eq!(one.reference(&reference(20..22, true), |_| 0), Some(22..23), "one request, two blocks");
-        assert_eq!(one.reference(&reference(999..1000, true), |_| 0), None);
+        assert_eq!(one.reference(&reference(5..6, true), limits, |_| 0), None);
+        assert_eq!(one.reference(&reference(6..7, true), limits, |_| 0), Some(7..8));
+        assert_eq!(one.reference(&reference(7..8, false), limits, |_| 0), Some(8..9));
+        assert_eq!(one.reference(&reference(500..501, true), limits, |_| 0), None);
+        assert_eq!(one.reference(&reference(8..9, false), limits, |_| 0), None, "the last reference was elsewhere");
+        assert_eq!(one.reference(&Reference { file: 2, ..reference(9..10, true) }, limits, |_| 0), None);
+        assert_eq!(one.reference(&reference(9..10, true), limits, |_| 0), Some(10..11), "each file has its own");
+        assert_eq!(one.reference(&reference(20..22, true), limits, |_| 0), Some(22..23), "one request, two blocks");
+        assert_eq!(one.reference(&reference(999..1000, true), limits, |_| 0), None);
     }
 
     #[test]
     fn nothing_is_fetched_beyond_the_end() {
         let mut linux = prefetcher("linux");
-        assert_eq!(linux.reference(&Reference { end: 3, ..reference(0..1, true) }, |_| 0), Some(1..3));
-        assert_eq!(linux.reference(&Reference { end: 3, ..reference(1..2, false) }, |_| 0), None);
+        assert_eq!(linux.reference(&Reference { end: 3, ..reference(0..1, true) }, limits, |_| 0), Some(1..3));
+        assert_eq!(linux.reference(&Reference { end: 3, ..reference(1..2, false) }, limits, |_| 0), None);
     }
 }

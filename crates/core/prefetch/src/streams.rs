@@ -92,14 +92,15 @@ impl Streams {
         (follows || blocks.end - blocks.start > 1).then(|| blocks.end..blocks.end + 1)
     }
 
-    /// Linux's read-ahead with windows of at most `most` blocks. `before` counts the cached blocks before the reference.
+    /// Linux's read-ahead. `limits` returns the most blocks of a window, and of all windows; `before` counts the cached blocks before the
+    /// reference.
     pub(crate) fn linux(
         &mut self,
         reference: &Reference,
-        most: u64,
+        limits: impl FnOnce() -> (u64, u64),
         before: impl FnOnce(u64) -> u64,
     ) -> Option<Range<u64>> {
-        let Reference { file, ref blocks, missed, room, .. } = *reference;
+        let Reference { file, ref blocks, missed, .. } = *reference;
         self.references += 1;
         let found = self.find(file, blocks);
         let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
@@ -110,9 +111,10 @@ impl Streams {
                 (Some(runs), Some(run)) => runs.remaining(run, blocks.end).saturating_add(blocks.end - blocks.start),
                 _ => u64::MAX,
             };
+            let (most, room) = limits();
             most.min(self.fitting(room)).min(remaining)
         } else {
-            most
+            0
         };
         // With statistics, cached blocks before a miss are no evidence.
         let traces = missed && self.runs.is_none();
@@ -252,19 +254,7 @@ mod tests {
             most: u64,
             before: impl FnOnce(u64) -> u64,
         ) -> Option<Range<u64>> {
-            self.linux(
-                &Reference {
-                    file,
-                    blocks: blocks.clone(),
-                    missed,
-                    end: u64::MAX,
-                    room: u64::MAX,
-                    longest: u64::MAX,
-                    request_blocks: None,
-                },
-                most,
-                before,
-            )
+            self.linux(&Reference { file, blocks: blocks.clone(), missed, end: u64::MAX }, || (most, u64::MAX), before)
         }
     }
 
@@ -379,16 +369,8 @@ mod tests {
             for at in 0..200u64 {
                 for stream in 0..count {
                     let block = (stream + 1) * 10_000 + at;
-                    let reference = Reference {
-                        file: count,
-                        blocks: block..block + 1,
-                        missed: at < 2,
-                        end: u64::MAX,
-                        room,
-                        longest: 0,
-                        request_blocks: None,
-                    };
-                    let ahead = streams.linux(&reference, 32, |_| 0);
+                    let reference = Reference { file: count, blocks: block..block + 1, missed: at < 2, end: u64::MAX };
+                    let ahead = streams.linux(&reference, || (32, room), |_| 0);
                     longest = longest.max(ahead.map_or(0, |ahead| ahead.end - ahead.start));
                 }
             }

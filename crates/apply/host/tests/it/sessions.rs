@@ -1,7 +1,7 @@
 //! The cache as a program uses it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -203,4 +203,73 @@ fn end_4_of_many_disks_and_blocks_takes_no_longer_than_their_writes() {
     let begin = Instant::now();
     host.shut_down().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+}
+
+/// Hits take no lock: readers of blocks that others write, and that leave and return all the time, never see half a write or anything older than
+/// the last write that was acknowledged before the read.
+#[test]
+fn hits_are_neither_torn_nor_stale() {
+    const BLOCKS: usize = 600;
+    const WRITERS: usize = 2;
+    let mut settings = Settings::new(MIB, "lirs".parse().unwrap(), vec![disk("disk", "memory:8M")]);
+    settings.shards = Some(1);
+    let host = Host::start(settings).unwrap();
+    let written: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (host, written, stop) = (&host, &written, &stop);
+            scope.spawn(move || {
+                let session = host.open("disk").unwrap();
+                let mut random = fastrand::Rng::with_seed(writer as u64);
+                while !stop.load(Ordering::Relaxed) {
+                    // Each block has one writer. Hot blocks are written most.
+                    let most = if random.bool() { 16 } else { BLOCKS };
+                    let block = random.usize(..most) / WRITERS * WRITERS + writer;
+                    let next = written[block].load(Ordering::Relaxed) + 1;
+                    session.write(block as u64 * BLOCK, &next.to_le_bytes().repeat(512), false).unwrap();
+                    written[block].store(next, Ordering::Release);
+                }
+            });
+        }
+        let readers: Vec<_> = (0..3)
+            .map(|reader| {
+                let (host, written) = (&host, &written);
+                scope.spawn(move || {
+                    let session = host.open("disk").unwrap();
+                    let mut random = fastrand::Rng::with_seed(100 + reader);
+                    let mut bytes = vec![0; BLOCK as usize];
+                    for _ in 0..20_000 {
+                        let most = if random.u8(..4) > 0 { 16 } else { BLOCKS };
+                        let block = random.usize(..most);
+                        let before = written[block].load(Ordering::Acquire);
+                        session.read(block as u64 * BLOCK, &mut bytes).unwrap();
+                        let found = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+                        assert!(bytes.chunks(8).all(|part| part == &bytes[..8]), "half a write of block {block}");
+                        assert!(found >= before, "block {block}: {found}, although {before} was written");
+                    }
+                })
+            })
+            .collect();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        stop.store(true, Ordering::Relaxed);
+    });
+    host.shut_down().unwrap();
+}
+
+#[test]
+fn what_was_hit_cannot_be_read_without_its_disk_or_host() {
+    let host = start(4 * MIB, vec![disk("one", "memory:1M"), disk("other", "memory:1M")]);
+    let sessions = ["one", "other"].map(|name| host.open(name).unwrap());
+    let mut block = [0; BLOCK as usize];
+    for session in &sessions {
+        (0..10).for_each(|_| session.read(0, &mut block).unwrap());
+    }
+    // Hits that are not reported yet are counted, too.
+    assert!(host.statistics().1.iter().all(|disk| (disk.reads, disk.hits, disk.misses) == (10, 9, 1)));
+    host.remove("one", false).unwrap();
+    assert_eq!(sessions[0].read(0, &mut block), Err(HostError::Closed));
+    sessions[1].read(0, &mut block).unwrap();
+    host.shut_down().unwrap();
+    assert_eq!(sessions[1].read(0, &mut block), Err(HostError::Closed));
 }

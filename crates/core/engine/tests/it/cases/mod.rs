@@ -6,6 +6,7 @@ mod failing;
 mod flushes;
 mod host;
 mod levels;
+mod published;
 mod replay;
 mod shares;
 mod starting;

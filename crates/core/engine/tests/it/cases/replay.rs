@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 
 use crate::cases::host::{BLOCK, Host, config};
-use nigh_engine::{Config, Engine, Op, WriteMode};
-use nigh_policy::Kind;
+use nigh_engine::{Config, Counters, Engine, Noted, Op, Volume, WriteMode};
+use nigh_policy::{Kind, Stream, Tenant};
 use nigh_testkit::host::{Host as Bare, Slots};
 use nigh_testkit::workload::mixed;
 
@@ -53,48 +53,55 @@ fn bare(policy: &str, capacity: u32, blocks: u64) -> Bare {
     Bare::with_block_bytes(BLOCK as u32, policy, capacity, blocks as u32, Slots::Reused { ghosts }, None)
 }
 
-/// Who tries for a hit first gets the same bytes from the same blocks as who does not, and a hit leaves nothing to collect.
+/// Hits without the engine that are reported before its next request have the same effect on the policy as others.
 #[test]
-fn hits_bring_about_nothing_else() {
+fn hits_that_are_reported_later_are_the_same() {
     const BLOCKS: usize = 40;
     for policy in policies() {
         let verify = Config { verify: 8, ..config(12, policy) };
-        let [mut tries, mut submits] =
+        let [mut finds, mut submits] =
             [(); 2].map(|()| Host::new(verify.clone(), &[(BLOCKS * BLOCK, WriteMode::Back)]));
-        let mut hits = 0;
+        let published = finds.engine.published().clone();
+        let mut noted = Noted::new(Volume(0), Tenant(0), Stream(0));
+        let mut found = 0;
         for (at, block) in mixed(1, BLOCKS as u64 - 1, 4000).into_iter().enumerate() {
-            let offset = block as usize * BLOCK;
+            let (offset, length) = (block as usize * BLOCK, BLOCK + at % 2 * BLOCK);
             if at % 5 == 4 {
-                for host in [&mut tries, &mut submits] {
+                finds.engine.take_notice(&mut noted);
+                for host in [&mut finds, &mut submits] {
                     host.write(0, offset, BLOCK, at as u8);
                 }
             } else {
-                let request = tries.request(0, Op::Read, offset, BLOCK + at % 2 * BLOCK);
-                let length = request.length as usize;
-                let due = tries.engine.next_wakeup();
-                let bytes = if let Some(data) = tries.engine.try_hit(&request) {
-                    hits += 1;
-                    let engine = &mut tries.engine;
-                    assert!(
-                        engine.next_reply().is_none() && engine.next_operation(tries.now).is_none(),
-                        "{policy}: {at}"
-                    );
-                    assert!(engine.next_report().is_none() && engine.next_damage().is_none(), "{policy}: {at}");
-                    assert_eq!((engine.next_late(), engine.next_wakeup()), (None, due), "{policy}: {at}");
-                    let mut bytes = vec![0; length];
-                    data.copy_to(&mut bytes);
-                    bytes
-                } else {
-                    tries.read(0, offset, length)
+                let data = published.read(Volume(0), offset as u64, length as u64);
+                let bytes = match data.ok().filter(|_| published.note(&mut noted, offset as u64, length as u64)) {
+                    Some(data) => {
+                        found += 1;
+                        let mut bytes = vec![0; length];
+                        data.copy_to(&mut bytes);
+                        bytes
+                    }
+                    None => {
+                        finds.engine.take_notice(&mut noted);
+                        finds.read(0, offset, length)
+                    }
                 };
                 assert_eq!(bytes, submits.read(0, offset, length), "{policy}: {at}");
             }
-            tries.run();
+            if at % 100 == 0 {
+                finds.engine.take_notice(&mut noted);
+                // Write-back and frames that are taken back depend on the calls of the engine.
+                let of = |host: &Host| {
+                    let Counters { reads, read_bytes, writes, hits, misses, evictions, write_hits, .. } =
+                        host.counters(0);
+                    [reads, read_bytes, writes, hits, misses, evictions, write_hits]
+                };
+                assert_eq!(of(&finds), of(&submits), "{policy}: {at}");
+                finds.engine.check();
+            }
+            finds.run();
             submits.run();
-            assert_eq!(tries.counters(0), submits.counters(0), "{policy}: {at}");
         }
-        assert!(hits > 400, "{policy}: {hits} hits");
-        tries.engine.check();
+        assert!(found > 200, "{policy}: {found} hits");
     }
 }
 
