@@ -50,13 +50,17 @@ impl Cache {
         work: &mut Work,
         call: impl FnOnce(&mut Core, u64) -> R,
     ) -> Result<R, Poisoned> {
-        let (result, mut left) = self.call(shard, work, call)?;
-        // A thread that adds reads that start in steps continues until as many have started; it releases the shard between its calls.
-        while left > 0 {
-            // In a poisoned shard all requests are over.
-            let Ok(((), begun)) = self.call(shard, work, |core, now| core.engine.go_on_starting(now)) else { break };
-            left += begun;
+        let at = &self.shards[shard as usize];
+        let called = self.guarded(&mut at.lock(), shard, |core| {
+            let now = self.now();
+            at.report(core);
+            (call(core, now), self.collect(core, shard, now, work))
+        });
+        let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
+        for _ in 0..room {
+            at.room.notify_one();
         }
+        wakeup.into_iter().for_each(|at| self.timer.note(at));
         Ok(result)
     }
 
@@ -74,30 +78,6 @@ impl Cache {
                 let _ = self.peek(shard, |core| at.report(core));
             }
         }
-    }
-
-    /// Calls the engine of `shard` once. Also returns by how many there are more reads that are being started: fewer than none if one was started.
-    fn call<R>(
-        &self,
-        shard: u32,
-        work: &mut Work,
-        call: impl FnOnce(&mut Core, u64) -> R,
-    ) -> Result<(R, isize), Poisoned> {
-        let at = &self.shards[shard as usize];
-        let called = self.guarded(&mut at.lock(), shard, |core| {
-            let now = self.now();
-            at.report(core);
-            let before = core.engine.starting();
-            let result = call(core, now);
-            let begun = core.engine.starting() as isize - before as isize;
-            ((result, begun), self.collect(core, shard, now, work))
-        });
-        let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
-        for _ in 0..room {
-            at.room.notify_one();
-        }
-        wakeup.into_iter().for_each(|at| self.timer.note(at));
-        Ok(result)
     }
 
     /// As `peek`, with the lock of the shard.

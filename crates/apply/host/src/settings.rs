@@ -29,8 +29,7 @@ pub const LEVELS_MAX: usize = 2;
 pub(crate) const TENANT_NAME_MAX: usize = 255;
 /// The pause between two steps of a change, in which others get the lock.
 pub(crate) const PAUSE: Duration = Duration::from_micros(50);
-/// A shard's lock is held for so many blocks of a long read at a time, when it is started and when it is completed: as many as
-/// 64 KiB can touch.
+/// Number of blocks of a long device read that one call completes: as many as 64 KiB can touch.
 pub(crate) const AT_ONCE: u32 = 17;
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
@@ -361,7 +360,6 @@ impl Settings {
             config.storing = config.spare;
         }
         config.limits.request_bytes = PIECE as u32;
-        config.limits.starting = AT_ONCE;
         // Blocks being loaded and dirty blocks cannot leave. Most of the cache can.
         config.limits.loading = (capacity / 4).clamp(256, 4096);
         config.limits.dirty = (capacity / 8).max(128);

@@ -34,14 +34,7 @@ impl Engine {
         span: Span,
         places: impl FnOnce(Range<u64>) -> P,
     ) -> Result<Submitted, Refusal> {
-        let before = self.requests.starting.len();
         let submitted = self.submit(now, read)?;
-        if self.requests.starting.len() > before {
-            // Not in steps: its misses are queued together with the prefetches.
-            let start = self.requests.starting.pop_back().expect("just begun");
-            let all = start.left();
-            self.start_more(start, all, now);
-        }
         if let Some(ahead) = self.wanted(&read, submitted.missed, prefetcher, &span) {
             for place in places(ahead) {
                 self.fetch_ahead(now, &read, place);

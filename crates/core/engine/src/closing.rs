@@ -40,11 +40,6 @@ impl Engine {
                 self.drop_blocks(volume, block..block + 1);
             }
             self.fail_queued(volume, Fault::SHUT_DOWN, now);
-            for start in self.requests.starting.iter().filter(|start| start.volume == volume) {
-                // It may need blocks that are dropped.
-                self.requests.all[start.id as usize].as_mut().expect("a request in progress").fault =
-                    Some(Fault::SHUT_DOWN);
-            }
         }
     }
 

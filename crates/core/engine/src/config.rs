@@ -66,10 +66,6 @@ pub struct Limits {
     pub prefetching: u32,
     /// Length of one device read or write.
     pub operation_bytes: u32,
-    /// A read of more blocks is started so many at a time: the host calls
-    /// [`Engine::go_on_starting`](crate::Engine::go_on_starting), and can let others have the engine before. It is started by one call,
-    /// whatever its length, with levels or tenants, if frames are short, or with a [`Prefetcher`](nigh_prefetch::Prefetcher).
-    pub starting: u32,
     /// Dirty blocks, including those about to be filled: beyond the limit, writes wait. If the capacity changes, this
     /// limit and the marks of `WriteBack` change in proportion, but a request always has room.
     pub dirty: u32,
@@ -123,7 +119,6 @@ impl Config {
                 loading: 4096,
                 prefetching: (capacity / 4).clamp(32, 512),
                 operation_bytes: 1 << 20,
-                starting: u32::MAX,
                 dirty,
             },
             write_back: WriteBack {
@@ -172,9 +167,6 @@ impl Config {
         let limits = &self.limits;
         if limits.requests == 0 {
             return wrong("limits.requests must be at least 1");
-        }
-        if limits.starting == 0 {
-            return wrong("limits.starting must be at least 1");
         }
         if limits.operation_bytes < self.block_bytes {
             return wrong("limits.operation_bytes must be at least a block");

@@ -114,8 +114,4 @@ impl Engine {
         }
         Ok(())
     }
-
-    pub(crate) fn has_levels_or_tenants(&self) -> bool {
-        self.levels.unified || !self.levels.all.is_empty() || self.hears_tenants()
-    }
 }

@@ -23,7 +23,7 @@ use crate::record::Record;
 use crate::request::{
     Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume, WriteMode,
 };
-use crate::requests::{Requests, Start};
+use crate::requests::Requests;
 use crate::size::Size;
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::{Closing, Part, VolumeState};
@@ -373,33 +373,5 @@ impl Engine {
         }
         self.ports.make_ready(port);
         self.pump(now);
-    }
-
-    /// Starts the next `count` blocks of a read that is being started in steps.
-    pub(crate) fn start_more(&mut self, mut start: Start, count: u32, now: u64) {
-        self.memory.reserved -= count;
-        for block in start.left.clone().take(if start.is_checked { count as usize } else { 0 }) {
-            // The block may have been loaded, and damaged, since the read was checked.
-            if let Err(fault) = self.inspect_block(Key::new(start.volume, block), now) {
-                self.requests.active(start.id).fault = Some(fault);
-            }
-        }
-        self.start_blocks(&mut start, count);
-        if start.left() > 0 {
-            self.requests.starting.push_front(start);
-        } else {
-            self.end_start(start, now);
-            // Not all of the frames that were reserved may have been needed.
-            self.pump(now);
-        }
-    }
-
-    /// Starts the next [`Limits::starting`](crate::Limits::starting) blocks of the first read that is being started in steps, if there is
-    /// one.
-    pub fn go_on_starting(&mut self, now: u64) {
-        if let Some(start) = self.requests.starting.pop_front() {
-            let count = start.left().min(self.config.limits.starting);
-            self.start_more(start, count, now);
-        }
     }
 }

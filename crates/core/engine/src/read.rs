@@ -13,7 +13,7 @@ use crate::memory::LoadWaiters;
 use crate::queue::Class;
 use crate::record::Reading;
 use crate::request::{Outcome, Reached, Request, Volume};
-use crate::requests::{Start, Step};
+use crate::requests::Step;
 use crate::slots::{Key, NONE};
 
 impl Engine {
@@ -75,8 +75,9 @@ impl Engine {
             self.requests.parked.push(id);
             return true;
         }
-        let is_checked = self.is_check_due();
-        if is_checked && let Err(fault) = self.inspect(&request, now) {
+        if self.is_check_due()
+            && let Err(fault) = self.inspect(&request, now)
+        {
             self.finish(id, Outcome::Failed(fault));
             return true;
         }
@@ -104,36 +105,24 @@ impl Engine {
         active.held = Some(held);
         // The start itself: the read is not over before it ends.
         active.loading = 1;
-        let mut start = Start { id, volume: request.volume, is_checked, left: blocks, missing: Vec::new() };
-        // A block that another request loads or overwrites now may leave before its turn: all of them may have to be loaded. Levels get
-        // what leaves memory, and lists of tenants are followed, when a call is over: they need the whole read.
-        let may_load_all = |engine: &Engine| engine.may_load(request.volume, count) && engine.memory.has(count);
-        if count > self.config.limits.starting && !self.has_levels_or_tenants() && may_load_all(self) {
-            self.memory.reserved += count;
-            self.requests.missed |= absent > 0;
-            self.requests.starting.push_back(start);
-        } else {
-            self.start_blocks(&mut start, count);
-            self.end_start(start, now);
+        let missing = self.start_blocks(id, &request, blocks);
+        self.queue_loads(request.volume, &missing, Class::Read, 0, now);
+        let active = self.requests.active(id);
+        active.loading -= 1;
+        if active.loading == 0 {
+            self.finish_read(id);
         }
         true
     }
 
-    /// The number of reads that are being started in steps.
-    pub fn starting(&self) -> usize {
-        self.requests.starting.len()
-    }
-
-    /// Starts the next `count` blocks. For those that are absent there is room.
-    pub(crate) fn start_blocks(&mut self, start: &mut Start, count: u32) {
-        let (request, first) =
-            (self.requests.active(start.id).request, self.requests.active(start.id).part.start >> self.shift);
-        let blocks = start.left.start..start.left.start + u64::from(count);
-        start.left.start = blocks.end;
+    /// Starts `blocks` of the read `id`. For those that are absent there is room. Returns these, with their frames.
+    fn start_blocks(&mut self, id: u32, request: &Request, blocks: Range<u64>) -> Vec<(u64, u32)> {
+        let first = blocks.start;
+        let mut missing = Vec::new();
         let key = |block| Key::new(request.volume, block);
         blocks.clone().for_each(|block| self.slots.prefetch(key(block)));
         for block in blocks {
-            let waiter = (start.id, (block - first) as u32);
+            let waiter = (id, (block - first) as u32);
             let (place, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
             self.count(request.volume, frame, resident);
             let frame = match frame {
@@ -148,28 +137,19 @@ impl Engine {
                     self.place(place, frame);
                     self.memory.frames.set(frame, LOADING);
                     self.begin_load(request.volume, frame, Reading::Demand, SmallVec::from_slice(&[waiter]));
-                    start.missing.push((block, frame));
+                    missing.push((block, frame));
                     frame
                 }
             };
             let waits = self.memory.frames.has(frame, LOADING);
-            let active = self.requests.active(start.id);
+            let active = self.requests.active(id);
             active.frames.push(frame);
             match waits {
                 true => active.loading += 1,
                 false => active.held.as_mut().expect("a read holds what it has").push(frame),
             }
         }
-    }
-
-    /// All blocks of the read are started.
-    pub(crate) fn end_start(&mut self, start: Start, now: u64) {
-        self.queue_loads(start.volume, &start.missing, Class::Read, 0, now);
-        let active = self.requests.active(start.id);
-        active.loading -= 1;
-        if active.loading == 0 {
-            self.finish_read(start.id);
-        }
+        missing
     }
 
     /// Counts a reference that found `frame`, and returns the counters of its volume.

@@ -113,7 +113,7 @@ pub struct Submitted {
     /// The reply, if there is one at once; otherwise it comes from `Engine::next_reply`.
     pub reply: Option<Reply>,
     /// Whether a block of the range was not resident when it was referenced: a miss to the policy. For a read that
-    /// waits for frames or is started in steps, whether a block is absent now. Writes reference their blocks when they are
+    /// waits for frames, whether a block is absent now. Writes reference their blocks when they are
     /// committed.
     pub missed: bool,
 }

@@ -56,31 +56,6 @@ pub(crate) struct Active {
     pub(crate) fault: Option<Fault>,
 }
 
-/// A read that is being started.
-pub(crate) struct Start {
-    /// The request, and its volume.
-    pub(crate) id: u32,
-    pub(crate) volume: Volume,
-    /// Whether the blocks that are present are to be checked.
-    pub(crate) is_checked: bool,
-    /// The blocks that are not started yet.
-    pub(crate) left: Range<u64>,
-    /// Of those that are, the blocks to be loaded, with their frames.
-    pub(crate) missing: Vec<(u64, u32)>,
-}
-
-impl Start {
-    /// How many blocks of `volume` are not started yet.
-    pub(crate) fn left_of(&self, volume: Volume) -> u32 {
-        if self.volume == volume { self.left() } else { 0 }
-    }
-
-    /// How many blocks are not started yet.
-    pub(crate) fn left(&self) -> u32 {
-        (self.left.end - self.left.start) as u32
-    }
-}
-
 /// The requests in progress, and their replies.
 ///
 /// **Invariant:** a number is either free or in use; `filling` and `prefetching` are the sums of those of all volumes.
@@ -91,8 +66,6 @@ pub(crate) struct Requests {
     pub(crate) free: Vec<u32>,
     /// Requests at `Step::Parked` or `Step::Filled`.
     pub(crate) parked: Vec<u32>,
-    /// Reads that are being started, the next first.
-    pub(crate) starting: VecDeque<Start>,
     /// Volumes with locks.
     pub(crate) locked: Vec<Volume>,
     pub(crate) replies: VecDeque<Reply>,

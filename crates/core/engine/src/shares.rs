@@ -11,11 +11,7 @@ use crate::volume::VolumeState;
 impl Engine {
     /// Whether `count` blocks of `volume` may be loaded. A volume that loads nothing may load what any request needs.
     pub(crate) fn may_load(&self, volume: Volume, count: u32) -> bool {
-        let (mut own, mut all) = (self.volumes.state(volume).loading, self.memory.loads.len() as u32);
-        for start in &self.requests.starting {
-            own += start.left_of(volume);
-            all += start.left();
-        }
+        let (own, all) = (self.volumes.state(volume).loading, self.memory.loads.len() as u32);
         own == 0 || fits(own, all, count, self.config.limits.loading)
     }
 

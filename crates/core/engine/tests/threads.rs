@@ -155,7 +155,6 @@ fn several_threads_share_an_engine() {
             loading: 8,
             prefetching: 0,
             operation_bytes: 4 * BLOCK as u32,
-            starting: u32::MAX,
             dirty: 8,
         },
         write_back: WriteBack {

@@ -50,14 +50,6 @@ fn first_blocks_are_completed() {
     assert!(firsts > 100, "{firsts}");
 }
 
-/// The simulation gets to reads of which only a part is started. Caches with levels or tenants start none so.
-#[test]
-fn reads_are_started_in_steps() {
-    let done = (0..300).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() }));
-    let starts: u64 = done.map(|done| done.starts).sum();
-    assert!(starts > 200, "{starts}");
-}
-
 /// The simulation gets to what levels can do.
 #[test]
 fn levels_are_used() {

@@ -25,7 +25,6 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
             loading: 16,
             prefetching: 4,
             operation_bytes: 4 * BLOCK as u32,
-            starting: u32::MAX,
             dirty: 16,
         },
         write_back: WriteBack {

@@ -9,7 +9,6 @@ mod levels;
 mod published;
 mod replay;
 mod shares;
-mod starting;
 mod tenants;
 mod unified;
 mod verify;

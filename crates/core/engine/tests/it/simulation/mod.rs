@@ -56,8 +56,6 @@ pub(crate) struct Done {
     pub(crate) found: u64,
     /// Times that the first blocks of a read were completed before the others.
     pub(crate) first_blocks: u64,
-    /// Times that a call went on with starting a read.
-    pub(crate) starts: u64,
     pub(crate) operations: u64,
     pub(crate) device_writes: u64,
     pub(crate) failed: u64,
@@ -186,7 +184,6 @@ fn config(random: &mut Random) -> Config {
             loading: request_blocks + 1 + random.random_range(0..60u32),
             prefetching: random.random_range(0..20),
             operation_bytes: block_bytes * random.random_range(1..10u32),
-            starting: if random.random_bool(0.5) { u32::MAX } else { random.random_range(1..8) },
             dirty,
         },
         write_back: WriteBack {
@@ -766,11 +763,6 @@ impl World {
             self.engine.step(self.now);
             self.replies();
         }
-        if self.engine.starting() > 0 && self.random.random_bool(0.5) {
-            self.done.starts += 1;
-            self.engine.go_on_starting(self.now);
-            self.replies();
-        }
         if self.random.random_bool(0.9) {
             self.operations();
         }
@@ -779,8 +771,7 @@ impl World {
     /// Lets everything come to an end, or what `over` asks for.
     fn settle(&mut self, over: impl Fn(&World) -> bool) {
         for round in 0..1_000_000 {
-            let more = self.engine.step(self.now) | (self.engine.starting() > 0);
-            self.engine.go_on_starting(self.now);
+            let more = self.engine.step(self.now);
             self.operations();
             self.replies();
             if over(self) {
