@@ -16,7 +16,6 @@ mod engine;
 mod growth;
 mod guard;
 mod history;
-mod hits;
 mod isolation;
 mod levels;
 mod live;
@@ -240,18 +239,6 @@ enum Bench {
         #[arg(long, default_value_t = 1_000_000)]
         blocks: u32,
     },
-    /// Hits in the process with 1, 2, 4 and 8 threads, and how often a shard's lock is taken for them
-    Hits {
-        /// Policies
-        #[arg(long, value_delimiter = ',', default_value = "lirs,clock,s3-fifo")]
-        policy: Vec<String>,
-        /// Rounds; in each, the policies take their turns
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
-        /// How long each turn is
-        #[arg(long, default_value_t = 0.5)]
-        seconds: f64,
-    },
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
     Nbd {
         /// Rounds; in each all servers take their turns
@@ -345,9 +332,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
         Bench::DiskRecord { rounds, seconds } => disk_record::run(rounds, seconds),
         Bench::ProgramRecord { rounds } => program_record::run(rounds),
-        Bench::Hits { policy, rounds, seconds } => {
-            hits::run(&policy, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
-        }
         Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Verify { rounds, seconds } => {

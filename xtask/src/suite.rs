@@ -93,7 +93,14 @@ pub(crate) fn alone() -> anyhow::Result<()> {
     for (name, _) in crates()? {
         check(cargo(&["clippy", "--locked", "--quiet", "--package", &name]).args(["--", "-D", "warnings"]))?;
     }
-    Ok(())
+    check(embed("clippy").args(["--", "-D", "warnings"]))
+}
+
+/// A command of cargo for the bench that is a workspace of its own.
+fn embed(command: &str) -> Command {
+    let mut cargo = cargo(&[command, "--release", "--locked", "--quiet", "--manifest-path", "bench/embed/Cargo.toml"]);
+    cargo.env("CARGO_TARGET_DIR", builds());
+    cargo
 }
 
 /// The crates of the workspace and their folders, deepest first.
@@ -154,6 +161,11 @@ pub(crate) fn agreement() -> anyhow::Result<()> {
 }
 
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
+    match args {
+        [name, options @ ..] if name == "embed" => return check(embed("run").arg("--").args(options)),
+        [] => println!("embed: hits inside a program, beside quick_cache, foyer and moka (bench/embed). Others:"),
+        _ => {}
+    }
     check(&mut cargo(&["build", "--release", "--locked", "-p", "nigh"]))?;
     check(cargo(&["run", "--release", "--locked", "--quiet", "-p", "nigh-bench", "--"]).args(args))
 }

@@ -763,7 +763,11 @@ fn a_level_server_with_a_file() {
         let (hits, missed) = (count(&folder, "hits"), count(&folder, "missed"));
         read_all(&mut client, 0);
         let found = count(&folder, "hits") - hits;
-        assert!(found > BLOCKS / 3 && count(&folder, "missed") - missed < BLOCKS / 10, "{found} found, {policy}: {}", level_status(&folder));
+        assert!(
+            found > BLOCKS / 3 && count(&folder, "missed") - missed < BLOCKS / 10,
+            "{found} found, {policy}: {}",
+            level_status(&folder)
+        );
 
         // Its file is damaged.
         fill(&folder, &mut client);

@@ -1,6 +1,6 @@
 //! Blocks that can be read without the engine's lock.
 //!
-//! 1. A hit under the lock publishes its blocks (`Engine::hit`): their frames in the arena, and in the table here a hint to each frame.
+//! 1. A short hit under the lock publishes its blocks (`Engine::hit`): their frames in the arena, and in the table here a hint to each frame.
 //! 2. [`Published::read`] finds the frame of each block by its hint and holds the frame by the block's key. The arena checks that the frame
 //!    has that block, so a hint may be out of date. The table forgets hints when many blocks have the same bucket.
 //! 3. The reader adds the read to its [`Noted`], which [`Engine::take_notice`] later reports to the policy, under the lock.
@@ -11,7 +11,7 @@
 //! * in caches with levels or tenants, whose hits have other consequences than the reference;
 //! * each `Config::verify`th read of a client, whose blocks are checked;
 //! * of more than [`BLOCKS_MOST`] blocks;
-//! * of blocks without a hit since they came or were written, to which the first use of a prefetched block belongs;
+//! * of blocks without a short hit since they came or were written, to which the first use of a prefetched block belongs;
 //! * of a block that only a part of the volume's end fills.
 
 use std::hash::BuildHasher;
@@ -123,6 +123,12 @@ impl Published {
         self.table.most > 0
     }
 
+    /// Whether reads of so many blocks can do without the lock.
+    #[inline]
+    pub(crate) fn is_for(&self, blocks: u64) -> bool {
+        self.is_used() && blocks <= BLOCKS_MOST
+    }
+
     /// Size of a block, as a power of two.
     #[inline]
     pub(crate) fn shift(&self) -> u32 {
@@ -194,11 +200,11 @@ impl Published {
         let Table { shift, ref shut, .. } = *self.table;
         let (first, last) = (offset >> shift, end >> shift);
         let count = last - first + 1;
-        if !self.is_used() || count > BLOCKS_MOST || last >= Key::BLOCKS || shut.load(Ordering::Acquire) {
+        if !self.is_for(count) || last >= Key::BLOCKS || shut.load(Ordering::Acquire) {
             return Err(false);
         }
         let mut held = Shared::new(&self.arena);
-        for block in first..=last {
+        for block in first..first + count {
             match self.find(&mut held, Key::new(volume, block)) {
                 Found::Yes => {}
                 Found::No if block == first => return Err(false),
@@ -218,7 +224,9 @@ impl Published {
         if noted.reads >= most {
             return false;
         }
-        noted.blocks.extend(offset >> shift..=(offset + (length - 1)) >> shift);
+        let (first, last) = (offset >> shift, (offset + (length - 1)) >> shift);
+        noted.blocks.push(first);
+        (first + 1..last + 1).for_each(|block| noted.blocks.push(block));
         noted.reads += 1;
         noted.bytes += length;
         true

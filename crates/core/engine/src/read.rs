@@ -43,7 +43,7 @@ impl Engine {
             self.policy.hit(slot, &access);
             self.measure(&access);
         }
-        if self.published.is_used() && self.levels.all.is_empty() {
+        if self.published.is_for(slots.len() as u64) && self.levels.all.is_empty() {
             for (block, &frame) in self.blocks(&(request.offset..request.offset + request.length)).zip(held.frames()) {
                 self.publish(Key::new(request.volume, block), frame);
             }
