@@ -4,6 +4,7 @@
 
 mod admin;
 mod check;
+mod choices;
 mod clients;
 mod command;
 mod control;

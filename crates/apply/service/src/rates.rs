@@ -68,7 +68,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Has `look` called every [`TICK`], until [`Meter::end`].
-    pub(crate) fn run(&self, look: impl Fn() -> Vec<DiskStatistics>) {
+    pub(crate) fn run(&self, mut look: impl FnMut() -> Vec<DiskStatistics>) {
         let mut is_over = lock(&self.is_over);
         while !*is_over {
             drop(is_over);

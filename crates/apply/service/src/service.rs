@@ -16,6 +16,7 @@ use nigh_tls::TlsSettings;
 use rustls::ServerConfig;
 
 use crate::admin;
+use crate::choices::Choices;
 use crate::clients::Common;
 use crate::control::{self, Reload, ReloadError};
 use crate::descriptors::allow_descriptors;
@@ -93,9 +94,11 @@ impl Service {
         open_late(&server.common, late)?;
         let common = server.common.clone();
         let measure = move || {
-            common
-                .meter
-                .run(|| common.exports().iter().map(|export| common.host.disk_statistics(&export.disk)).collect());
+            let mut choices = Choices::default();
+            common.meter.run(|| {
+                choices.log(&common.host);
+                common.exports().iter().map(|export| common.host.disk_statistics(&export.disk)).collect()
+            });
         };
         lock(&server.threads).push(Builder::new().name("meter".into()).spawn(measure)?);
         if let Some(((_, listener), desk)) = http {

@@ -153,7 +153,7 @@ fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: 
 
 /// The status of a server that has served the trace.
 fn status_after(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, in_flight: u64, more: &[&str]) -> Value {
-    let look = |control: &str| json(&nigh(&["ctl", "--control", control, "status", "--json"]));
+    let look = |control: &str, _: &Server| json(&nigh(&["ctl", "--control", control, "status", "--json"]));
     look_after(folder, trace, policy, blocks, in_flight, more, look)
 }
 
@@ -165,7 +165,7 @@ fn look_after<R>(
     blocks: u64,
     in_flight: u64,
     more: &[&str],
-    look: impl FnOnce(&str) -> R,
+    look: impl FnOnce(&str, &Server) -> R,
 ) -> R {
     let image = folder.empty_image("image", trace.disk_bytes);
     let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
@@ -175,7 +175,7 @@ fn look_after<R>(
     let rule: &[&str] = if more.contains(&"--readahead") { &[] } else { &["--readahead", "none"] };
     let server = folder.serve(&[&plain[..], rule, more].concat());
     feed(&server, &trace.requests, in_flight);
-    let found = look(&control);
+    let found = look(&control, &server);
     server.end();
     found
 }
@@ -378,7 +378,7 @@ fn tenants_have_curves() {
 #[test]
 fn the_choice_of_each_tenant_is_shown() {
     let folder = Folder::new();
-    look_after(&folder, &phases(&folder), "auto", 64, IN_FLIGHT, &["--allocate", "static"], |control| {
+    look_after(&folder, &phases(&folder), "auto", 64, IN_FLIGHT, &["--allocate", "static"], |control, server| {
         let status = json(&nigh(&["ctl", "--control", control, "status", "--json"]));
         let chosen = &status["tenants"][0]["chosen"];
         let (changes, candidates) = (&chosen["changes"], chosen["candidates"].as_array().unwrap());
@@ -387,6 +387,9 @@ fn the_choice_of_each_tenant_is_shown() {
         assert!(text.contains(&format!("\nchosen   disk: {in_charge} after {changes} changes; would hit: ")), "{text}");
         let top = json(&nigh(&["top", "--control", control, "--interval", "0.1", "--json"]));
         assert_eq!((&top["chosen"], &top["tenants"][0]["policy"]), (&Value::Null, &in_charge.into()), "{top}");
+        let logged =
+            server.logged(&format!("auto: {in_charge} decides, and lirs did before tenant=\"disk\" changes={changes}"));
+        assert_eq!(logged.len(), 1, "{logged:?}");
     });
 }
 
@@ -396,7 +399,7 @@ fn a_server_says_what_more_memory_brings() {
     let folder = Folder::new();
     let request = |at: u64| Request { offset: at % 100 * BLOCK, length: BLOCK as u32, ..Request::default() };
     let trace = place(&folder, "loop".to_owned(), (0..12_800).map(request).collect());
-    look_after(&folder, &trace, "lru", 64, IN_FLIGHT, &[], |control| {
+    look_after(&folder, &trace, "lru", 64, IN_FLIGHT, &[], |control, _| {
         let plan = ["plan", "--control", control, "--cost", "4/MiB"];
         let text = String::from_utf8(nigh(&plan).stdout).unwrap();
         let expected = "disk: +256 KiB brings 0 to 100 % hits, nearly no misses (+100.0 points ± 0.0). It costs 1.00 at 4/MiB, 0.01 a point.\n";
@@ -414,7 +417,7 @@ fn a_server_says_what_more_memory_brings() {
         let top = json(&nigh(&["top", "--control", control, "--interval", "0.1", "--json"]));
         assert_eq!(top["curve"]["points"][4]["hit_ratio"].as_f64().unwrap().round(), 1.0, "{top}");
     });
-    let refused = look_after(&folder, &trace, "lru", 64, IN_FLIGHT, &["--curves", "0"], |control| {
+    let refused = look_after(&folder, &trace, "lru", 64, IN_FLIGHT, &["--curves", "0"], |control, _| {
         Command::new(env!("CARGO_BIN_EXE_nigh")).args(["plan", "--control", control]).output().unwrap()
     });
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
