@@ -143,7 +143,9 @@ struct Outcome {
 /// For each policy, at each size.
 fn simulate(workload: &Workload, policies: &[String], sizes: &str) -> anyhow::Result<Vec<Outcome>> {
     let mut command = nigh()?;
-    command.arg("sim").args(&workload.programs).arg("--extents").arg(&workload.extents).args(["--size", sizes]);
+    // The programs of a workload use one disk.
+    command.arg("sim").args(&workload.programs).arg("--shared").arg("--extents").arg(&workload.extents);
+    command.args(["--size", sizes]);
     let (device, think) = if workload.name == "smm" { SMM } else { (DEVICE, THINK) };
     command.args(["--device", device, "--readahead", "linux:into=policy", "--scheduler", "deadline", "--think", think]);
     for policy in policies {
