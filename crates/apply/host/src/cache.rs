@@ -578,7 +578,7 @@ fn request(disk: &Disk, stream: Stream, submission: &Submission) -> Request {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Sender, channel};
 
     use super::*;
     use crate::{DiskSettings, Host, HostError, Settings};
@@ -643,6 +643,15 @@ mod tests {
         }
     }
 
+    /// Holds the lock of a shard, and sends to `held`, until the sender of `until` is dropped.
+    fn hold(cache: &Cache, held: Sender<()>, until: Receiver<()>) {
+        let hold = |_: &mut Core| {
+            held.send(()).unwrap();
+            let _ = until.recv();
+        };
+        cache.peek(0, hold).unwrap();
+    }
+
     #[test]
     fn a_hit_waits_for_no_lock() {
         let host = start("memory:64M", 1);
@@ -652,13 +661,7 @@ mod tests {
         std::thread::scope(|scope| {
             let (go_on, wait) = channel::<()>();
             let (held, holds) = channel();
-            scope.spawn(|| {
-                host.cache().peek(0, move |_| {
-                    held.send(()).unwrap();
-                    // Fails when it is to continue.
-                    let _ = wait.recv();
-                })
-            });
+            scope.spawn(|| hold(host.cache(), held, wait));
             holds.recv().unwrap();
             let (read, is_read) = channel();
             let (session, block) = (&session, &mut block);
@@ -677,13 +680,7 @@ mod tests {
             let (go_on, wait) = channel::<()>();
             let (held, holds) = channel();
             // Nothing can be opened while a shard is locked.
-            scope.spawn(|| {
-                host.cache().peek(0, move |_| {
-                    held.send(()).unwrap();
-                    // Fails when it is to continue.
-                    let _ = wait.recv();
-                })
-            });
+            scope.spawn(|| hold(host.cache(), held, wait));
             holds.recv().unwrap();
             let adding = scope.spawn(|| host.add(DiskSettings::new("new", "memory:1M".parse().unwrap())));
             while !host.cache().disks.is_taken("new") {
