@@ -1,5 +1,5 @@
 //! What recording a program costs each of its calls: a program of C reads a cached file, recorded or not, by `strace -c` and
-//! by `perf trace`, in turns. It reports the processor time of its own reads.
+//! by `perf trace`, in turns. It reports the processor time of its own reads, and how many it makes in a second without a pause.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,9 +16,9 @@ const SOURCE: &str = r#"
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-static double now(void) {
+static double now(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 __attribute__((noinline)) static void reads(int fd, char *page, int positioned, long count) {
@@ -40,12 +40,14 @@ int main(int argc, char **argv) {
     deep(10, fd, page, positioned, 2000);
     double total = 0;
     for (long round = 0; round < rounds; round++) {
-        double before = now();
+        double before = now(CLOCK_PROCESS_CPUTIME_ID);
         deep(10, fd, page, positioned, 2000);
-        total += now() - before;
+        total += now(CLOCK_PROCESS_CPUTIME_ID) - before;
         usleep(5000);
     }
-    printf("%f\n", total / rounds / 2000);
+    double begin = now(CLOCK_MONOTONIC);
+    deep(10, fd, page, positioned, 40000);
+    printf("%f %f\n", total / rounds / 2000, 40000 / (now(CLOCK_MONOTONIC) - begin) * 1e9);
     return 0;
 }
 "#;
@@ -66,34 +68,48 @@ pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
     let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&source).status().context("cc")?;
     ensure!(compiled.success(), "cc cannot compile the program");
     println!("reads of 4 KiB from the page cache, processor time, {rounds} rounds; load {}", load());
-    println!("{:10}{:22}{:>12}{:>12}{:>12}{:>10}", "call", "recorded by", "ns alone", "ns added", "of a read", "lost");
+    println!(
+        "{:10}{:22}{:>12}{:>12}{:>12}{:>14}{:>14}{:>10}",
+        "call", "recorded by", "ns alone", "ns added", "of a read", "reads/s alone", "recorded", "lost"
+    );
     for (name, positioned) in [("pread", "1"), ("read", "0")] {
-        let reads = |mut command: Command| -> anyhow::Result<(f64, String)> {
+        // Nanoseconds of a read, reads in a second, and messages.
+        let reads = |mut command: Command| -> anyhow::Result<(f64, f64, String)> {
             command.arg(&program).arg(&data).args([positioned, &BURSTS.to_string()]);
             let output = command.output().with_context(|| format!("{command:?}"))?;
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
             ensure!(output.status.success(), "{command:?}: {errors}");
-            Ok((String::from_utf8(output.stdout)?.trim().parse()?, errors))
+            let printed = String::from_utf8(output.stdout)?;
+            let (ns, rate) = printed.trim().split_once(' ').context("the program prints two numbers")?;
+            Ok((ns.parse()?, rate.parse()?, errors))
         };
-        for by in ["nigh record", "strace -c", "perf trace -s"] {
+        for by in ["nigh record", "nigh record --ptrace", "strace -c", "perf trace -s"] {
+            let is_own = by.starts_with("nigh");
             let (mut alone, mut shares, mut lost) = (Vec::new(), Vec::new(), 0);
+            let (mut rates_alone, mut rates) = (Vec::new(), Vec::new());
             let Some(_) = recorder(by, &trace)? else {
                 println!("{name:10}{by:22}     skipped: not installed");
                 continue;
             };
             for _ in 0..rounds {
                 // The program's own arguments begin after these.
-                let (plain, _) = reads(Command::new("env"))?;
-                let (recorded, errors) = reads(recorder(by, &trace)?.context("it was there")?)?;
-                if by == "nigh record" {
+                let (plain, rate_alone, _) = reads(Command::new("env"))?;
+                let (recorded, rate, errors) = reads(recorder(by, &trace)?.context("it was there")?)?;
+                if is_own {
                     lost += lost_calls(&errors)?;
                 }
                 alone.push(plain);
                 shares.push(recorded / plain - 1.0);
+                rates_alone.push(rate_alone);
+                rates.push(rate);
             }
             let (alone, share) = (median(&mut alone), median(&mut shares));
-            let lost = if by == "nigh record" { lost.to_string() } else { String::new() };
-            println!("{name:10}{by:22}{alone:>12.0}{:>12.0}{share:>12.2}{lost:>10}", alone * share);
+            let (rate_alone, rate) = (median(&mut rates_alone), median(&mut rates));
+            let lost = if is_own { lost.to_string() } else { String::new() };
+            println!(
+                "{name:10}{by:22}{alone:>12.0}{:>12.0}{share:>12.2}{rate_alone:>14.0}{rate:>14.0}{lost:>10}",
+                alone * share
+            );
             if by == "nigh record" && positioned == "1" {
                 let held = if share <= GOAL { "yes" } else { "no" };
                 println!("{:10}goal: at most {GOAL:.2} of a read (150 ns beside 220 ns); held: {held}", "");
@@ -106,9 +122,9 @@ pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
 /// The beginning of a command that records a program; `None` if it is not installed.
 fn recorder(by: &str, trace: &Path) -> anyhow::Result<Option<Command>> {
     let mut command = match by {
-        "nigh record" => {
+        "nigh record" | "nigh record --ptrace" => {
             let mut command = nigh()?;
-            command.args(["record", "--force", "-o"]).arg(trace).arg("--");
+            command.arg("record").args(by.strip_prefix("nigh record ")).args(["--force", "-o"]).arg(trace).arg("--");
             return Ok(Some(command));
         }
         "strace -c" => Command::new("strace"),

@@ -7,11 +7,13 @@ const MAGIC: [u8; 8] = 0x1234_5678_9abc_def0_u64.to_le_bytes();
 
 // The content as it is, and as a version and records behind a header that is in order.
 fuzz_target!(|content: &[u8]| {
-    let options = ReadOptions { format: Some(Format::Lcs), ..Default::default() };
-    nigh_fuzz::read(content, &options);
-    if let [version, records @ ..] = content {
-        let version = u64::from(*version).to_le_bytes();
-        let whole = [&MAGIC, &version, &[0; 8192 - 24][..], &MAGIC, records].concat();
-        nigh_fuzz::read(&whole, &options);
+    for recorded_sizes in [false, true] {
+        let options = ReadOptions { format: Some(Format::Lcs), recorded_sizes, ..Default::default() };
+        nigh_fuzz::read(content, &options);
+        if let [version, records @ ..] = content {
+            let version = u64::from(*version).to_le_bytes();
+            let whole = [&MAGIC, &version, &[0; 8192 - 24][..], &MAGIC, records].concat();
+            nigh_fuzz::read(&whole, &options);
+        }
     }
 });

@@ -24,6 +24,7 @@ use crate::size::human_bytes;
 use crate::started::{Ended, Started};
 
 pub(crate) use learned::profile;
+pub(crate) use report::outlook;
 
 /// How often the budget is set anew, in a run that is not recorded.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -211,7 +212,8 @@ fn again(
     let by_code = tallies.iter().filter(|(_, tally)| tally.calls > 0);
     let reads = |did: &Did| Reads { asked_bytes: did.bytes, read_bytes: did.device_bytes };
     let by_code = by_code.map(|(&code, did)| (code, reads(did))).collect();
-    let is_random = |code: u64| known.get(&code).is_some_and(|known| known.class == Name::Rand && known.gets_advice());
+    let is_random =
+        |code: u64| known.get(&code).is_some_and(|known| known.class == Name::Rand && profile.advises(known));
     let acted = |code: u64, did: &Did| did.dropped > 0 || did.fetched > 0 || (is_random(code) && did.device_bytes > 0);
     if !profile.gets_advice() {
         output::tell(format_args!("nigh: {} ran without advice", program.name()));

@@ -505,12 +505,12 @@ pub(crate) struct InputArgs {
     pub(crate) format: Option<String>,
     /// The columns of a CSV or Parquet file, by position from 0 or by name: offset=3,length=4,op=2,time=0,time-unit=us
     ///
-    /// Without this flag, the columns of a CSV file are guessed from its header and values, and the guess is reported as the flag
-    /// that confirms it.
+    /// Without this flag, the columns of a CSV file are guessed from its header and values, as are those of a Parquet file without a column offset, and
+    /// the guess is reported as the flag that confirms it.
     ///
     /// Columns: offset (required), length, op, time, tenant, stream, volume, latency, content (a number or a digest). Units: time-unit and
-    /// latency-unit=s|ms|us|ns|100ns, offset-unit and length-unit=bytes|sectors|blocks. Units that are not given are detected from the header or the values
-    /// and reported; if that fails, the file is rejected. Times may be ISO 8601 dates. Names of operations beyond the usual ones, those of caches
+    /// latency-unit=s|ms|us|ns|100ns, offset-unit and length-unit=bytes|kib|sectors|blocks. offset-unit=keys: offsets are names of objects, and each
+    /// object has a place of its own. Units that are not given are detected from the header or the values and reported; if that fails, the file is rejected. Times may be ISO 8601 dates. Names of operations beyond the usual ones, those of caches
     /// (get, set, del) and blktrace's (RA, WS): read=lookup|scan,write=fill, and likewise trim and flush. The separator, if the first line does not show it:
     /// separator=comma|tab|space|semicolon|bar.
     ///

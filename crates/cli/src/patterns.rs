@@ -139,7 +139,8 @@ fn write_profile(to: &Destination, args: &PatternsArgs, studied: &Studied) -> an
     let profile = crate::advise::profile(&args.trace, studied)?;
     crate::advise::write(to, &profile)?;
     let path = to.path();
-    output::tell(format_args!("nigh: {}: {} pieces of code", path.display(), grouped(profile.codes.len() as u64)));
+    let (count, outlook) = (grouped(profile.codes.len() as u64), crate::advise::outlook(&profile, path));
+    output::tell(format_args!("nigh: {}: {count} pieces of code; {outlook}", path.display()));
     output::print(format!("next:\n  nigh advise --profile {} -- {} ...\n", path.display(), profile.program).as_bytes())
 }
 

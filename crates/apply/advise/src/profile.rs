@@ -216,8 +216,8 @@ impl Code {
         Some(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 
-    /// Whether it gets advice: not if there is nothing to gain, or if nobody could tell.
-    pub fn gets_advice(&self) -> bool {
+    /// Whether it gets advice in a profile that is not left alone: not if there is nothing to gain, or if nobody could tell.
+    fn gets_advice(&self) -> bool {
         self.advised && self.read_bytes.is_some_and(|bytes| bytes > 0)
     }
 }
@@ -293,9 +293,14 @@ impl Profile {
         self.runs_without_gain >= RUNS_MOST
     }
 
+    /// Whether this code of the profile gets advice.
+    pub fn advises(&self, code: &Code) -> bool {
+        !self.is_left_alone() && code.gets_advice()
+    }
+
     /// Whether some of its code gets advice.
     pub fn gets_advice(&self) -> bool {
-        !self.is_left_alone() && self.codes.iter().any(Code::gets_advice)
+        self.codes.iter().any(|code| self.advises(code))
     }
 
     /// Takes in an advised run. Code for which devices did not read less than without advice gets none from now on. Returns
@@ -346,7 +351,7 @@ impl Profile {
     pub fn table(&self, mut file: impl FnMut(&str) -> Option<u64>) -> Vec<u8> {
         let mut classes = BTreeMap::new();
         for code in &self.codes {
-            let is_advised = code.gets_advice() && !self.is_left_alone();
+            let is_advised = self.advises(code);
             classes.insert((code.code, 0), is_advised.then(|| code.class.class(code.run_bytes)));
             for special in code.files.iter().filter(|_| is_advised) {
                 if let Some(number) = file(&special.path).filter(|&number| number > 0) {

@@ -20,18 +20,20 @@ pub(super) fn summary(profile: &Profile, path: &Path) -> String {
     let classes = [Name::Seq, Name::Loop, Name::Short, Name::Rand].map(|class| (count(class), word(class)));
     let classes: Vec<String> =
         classes.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
-    let path = path.display();
-    let next = if profile.read_bytes == Some(0) {
-        format!(
-            "devices read nothing for it, because all was cached, so the next runs get no advice. Delete {path} to record one that \
-             begins without that"
-        )
-    } else {
-        "the next run gets advice".to_owned()
-    };
     match &classes[..] {
-        [] => format!("{path}: no code reads enough to be classified"),
-        classes => format!("{path}: of the code that reads, {}; {next}", classes.join(", ")),
+        [] => format!("{}: no code reads enough to be classified", path.display()),
+        classes => {
+            format!("{}: of the code that reads, {}; {}", path.display(), classes.join(", "), outlook(profile, path))
+        }
+    }
+}
+
+/// What the next runs with a profile get.
+pub(crate) fn outlook(profile: &Profile, path: &Path) -> String {
+    if profile.gets_advice() {
+        "the next run gets advice".to_owned()
+    } else {
+        format!("the next runs get no advice: {}", why_not(profile, path))
     }
 }
 
@@ -92,10 +94,12 @@ pub(super) fn known(profile: &Profile) -> String {
     let mut table = Table::new(&["class", "advice", "devices read", "code"]);
     let codes = sorted(profile);
     for code in codes.iter().take(SHOWN) {
-        let advice = match (code.advised, code.gets_advice()) {
-            (false, _) => "no: it gained nothing",
-            (_, false) => "no: devices read nothing for it",
-            _ => "yes",
+        let advice = match code.read_bytes {
+            _ if profile.advises(code) => "yes",
+            _ if !code.advised => "no: it gained nothing",
+            None => "no: it is not known what devices read",
+            Some(0) => "no: devices read nothing for it",
+            Some(_) => "no: three runs gained nothing",
         };
         table.row([word(code.class).to_owned(), advice.to_owned(), bytes(code.read_bytes), place(code)]);
     }
@@ -121,11 +125,45 @@ pub(super) fn run(profile: &Profile, tallies: &BTreeMap<u64, Did>) -> String {
             bytes(code.without_advice(did.bytes)),
             human_bytes(did.dropped),
             human_bytes(did.fetched),
-            if code.gets_advice() { "advice" } else { "no advice" }.to_owned(),
+            if profile.advises(code) { "advice" } else { "no advice" }.to_owned(),
             place(code),
         ]);
     }
     let _ = write!(text, "{table}");
     rest(&mut text, &codes);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A profile with one piece of code, for which devices read this much.
+    fn profile(read_bytes: Option<u64>) -> Profile {
+        let code = read_bytes.map_or(String::new(), |bytes| format!("asked_bytes = 5000\nread_bytes = {bytes}\n"));
+        let head =
+            "program = '/bin/cat'\nframes = 5\nread_bytes = 4096\n[[code]]\ncode = '0000000000000001'\nclass = 'seq'\n";
+        Profile::parse(&format!("{head}{code}")).unwrap()
+    }
+
+    /// What devices read for the whole program, its own pages among it, does not matter.
+    #[test]
+    fn advise_13_only_advice_that_comes_is_announced() {
+        let path = Path::new("a.aoio");
+        assert!(summary(&profile(Some(1)), path).contains("the next run gets advice"));
+        for (read_bytes, why) in [(Some(0), "was cached. Delete a.aoio"), (None, "it is not known what devices read")] {
+            let said = summary(&profile(read_bytes), path);
+            assert!(said.contains("the next runs get no advice") && said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn advise_13_a_program_left_alone_has_no_code_with_advice() {
+        let alone = Profile { runs_without_gain: 3, ..profile(Some(1)) };
+        assert!(known(&alone).contains("no: three runs gained nothing"), "{}", known(&alone));
+        let done = run(&alone, &[(1, Did { calls: 1, ..Did::default() })].into());
+        assert!(done.contains("no advice"), "{done}");
+        assert!(known(&profile(None)).contains("no: it is not known what devices read"));
+        assert!(known(&profile(Some(1))).contains("yes"));
+    }
 }

@@ -163,6 +163,13 @@ struct Process {
     lost: u64,
 }
 
+impl Process {
+    /// Calls that were not recorded. The program may write any number.
+    fn lost(&self) -> u64 {
+        self.reader.lost().saturating_add(self.lost)
+    }
+}
+
 impl Summary {
     /// One more call.
     pub(crate) fn add(&mut self, call: &Call) {
@@ -250,10 +257,10 @@ impl Collector {
 
     /// What was recorded so far, with what running processes lost.
     pub fn summary(&self) -> Summary {
-        let running = self.processes.iter().map(|process| process.reader.lost() + process.lost);
+        let running = self.processes.iter().map(Process::lost).fold(0, u64::saturating_add);
         let faults = self.faults.as_ref().map_or(0, Faults::lost);
         Summary {
-            lost: self.summary.lost + running.sum::<u64>() + faults,
+            lost: self.summary.lost.saturating_add(running).saturating_add(faults),
             missed: self.missed.len() as u64,
             files: self.files.count(),
             ..self.summary
@@ -445,7 +452,7 @@ impl Collector {
         self.processes.retain(|process| {
             let is_over = process.ended_ns.is_some_and(|ended_ns| ended_ns < before_ns);
             if is_over {
-                summary.lost += process.reader.lost() + process.lost + process.early.len() as u64;
+                summary.lost = summary.lost.saturating_add(process.lost()).saturating_add(process.early.len() as u64);
                 let _ = fs::remove_file(&process.path);
             }
             !is_over
@@ -649,4 +656,36 @@ fn call(record: &Record, kind: Kind, process: &Process, volume: u32, context: u3
     let (program, tid, asked, result) = (process.program, record.tid, record.asked, record.result);
     let device_bytes = u32::from(record.device_pages) * 4096;
     Call { request, did, program, context, tid, asked, result, device_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use nigh_trace::Taken;
+    use nigh_trace::format::parquet::Recorder;
+    use nigh_trace::write::Destination;
+
+    use super::*;
+
+    /// Programs write anything into their shared files: here, as many lost calls as the field can have.
+    #[test]
+    fn lost_calls_of_several_programs_do_not_overflow() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        for name in ["1-1", "2-2"] {
+            let file = fs::File::create_new(shared.join(name)).unwrap();
+            file.set_len(nigh_ring::BYTES as u64).unwrap();
+            file.write_all_at(&nigh_ring::MAGIC.to_ne_bytes(), 0).unwrap();
+            file.write_all_at(&u64::MAX.to_ne_bytes(), 32).unwrap();
+        }
+        let to = Destination::new(&folder.path().join("a.parquet"), true, &[]).unwrap();
+        let mut writer = Writer::new(Recorder::create(&to, Taken::Above, 4096).unwrap(), u64::MAX, 0);
+        let mut collector = Collector::new(shared, 0, false);
+        collector.collect(&mut writer);
+        assert_eq!(collector.summary().lost, u64::MAX, "while they run");
+        collector.collect_rest(&mut writer);
+        assert_eq!(collector.summary().lost, u64::MAX, "when they have ended");
+    }
 }

@@ -13,7 +13,7 @@ mod ptrace;
 mod session;
 #[cfg(target_arch = "x86_64")]
 mod tracer;
-mod uring;
+pub mod uring;
 mod write;
 
 pub use build_id::build_id;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A program that can be recorded.
@@ -58,7 +58,7 @@ impl Program {
             found.ok_or_else(|| Unrecordable::NotFound { name: name.to_owned() })?
         };
         let unreadable = |source| Unrecordable::Unreadable { path: path.clone(), source };
-        let file = File::open(&path).map_err(unreadable)?;
+        let file = open_file(&path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         if (about.mode() & 0o4000 != 0 && about.uid() != user) || (about.mode() & 0o2000 != 0 && about.gid() != group) {
@@ -73,6 +73,16 @@ impl Program {
     /// The program's name, without its folder.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+/// Opens a file that a recorded program may have named: anything else could be waited for, such as a pipe.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"))
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use nigh_ring::{Bytes, Kind, Submitted};
 
 /// Bytes of `struct io_uring_params`.
-pub(crate) const PARAMS_BYTES: usize = 120;
+pub const PARAMS_BYTES: usize = 120;
 
 /// Bytes of a request (`struct io_uring_sqe`).
 const REQUEST_BYTES: usize = 64;
@@ -52,11 +52,12 @@ const FIXED_FILE: u64 = 1;
 const CURRENT: u64 = u64::MAX;
 
 /// Memory of the traced program: fills the bytes from an address on; false if it cannot.
-pub(crate) type Memory<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
+pub type Memory<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
 
 /// The file of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub enum Of {
+    /// A file by its descriptor.
     Descriptor(u64),
     /// A registered file: its number in the recording, `None` if it is no regular file or device.
     File(Option<u32>),
@@ -66,33 +67,42 @@ pub(crate) enum Of {
 
 /// A request that was passed to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
+pub enum Passed {
+    /// A read, a write or a flush.
     Transfer {
+        /// Its file.
         of: Of,
+        /// The rest.
         request: Submitted,
     },
+    /// A descriptor is closed.
     Close(u64),
+    /// It cannot be recorded.
     NotSeen(Missing),
     /// Nothing that is recorded.
     Other,
+    /// Its memory cannot be read.
     Unreadable,
 }
 
 /// Why requests of a program are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub enum Missing {
     /// The ring began before the recording, or in another process.
     Unknown,
     /// A thread of the kernel takes them.
     KernelThread,
     /// Only the device knows what they mean.
     Commands,
+    /// They move data between a file and a pipe.
     Splices,
+    /// They change names of files.
     Names,
 }
 
 impl Missing {
-    pub(crate) fn why(self) -> &'static str {
+    /// The words behind the name of a program.
+    pub fn why(self) -> &'static str {
         match self {
             Missing::Unknown => "in part: it uses an io_uring that began before the recording, or in another process",
             Missing::KernelThread => "in part: the kernel takes its requests by io_uring at times of its own (SQPOLL)",
@@ -119,7 +129,7 @@ struct Ring {
 
 /// The rings of all traced programs.
 #[derive(Default)]
-pub(crate) struct Rings {
+pub struct Rings {
     /// By process and descriptor.
     known: HashMap<(i32, u64), Ring>,
     /// The descriptors of those with numbers, by thread.
@@ -127,11 +137,12 @@ pub(crate) struct Rings {
 }
 
 /// Numbers that `io_uring_register` gives to files, or takes from them.
-pub(crate) struct Numbered {
+pub struct Numbered {
     first: u64,
     /// Whether there are no others.
     all: bool,
-    pub(crate) descriptors: Vec<i32>,
+    /// The descriptors that get them, in order; negative for none.
+    pub descriptors: Vec<i32>,
 }
 
 fn field(bytes: &[u8], at: usize, length: usize) -> u64 {
@@ -147,7 +158,7 @@ fn word(memory: Memory<'_>, at: u64) -> Option<u64> {
 
 impl Rings {
     /// `io_uring_setup` of a thread returned `result`, with these parameters as the kernel completed them.
-    pub(crate) fn begin(
+    pub fn begin(
         &mut self,
         thread: i32,
         process: i32,
@@ -177,7 +188,7 @@ impl Rings {
     }
 
     /// `process` has mapped a descriptor at `address`.
-    pub(crate) fn map(&mut self, process: i32, descriptor: u64, offset: u64, address: u64) {
+    pub fn map(&mut self, process: i32, descriptor: u64, offset: u64, address: u64) {
         let Some(ring) = self.known.get_mut(&(process, descriptor)) else { return };
         match offset {
             AT_RING => ring.ring = Some(address),
@@ -187,12 +198,12 @@ impl Rings {
     }
 
     /// A descriptor was closed.
-    pub(crate) fn close(&mut self, process: i32, descriptor: u64) {
+    pub fn close(&mut self, process: i32, descriptor: u64) {
         self.known.remove(&(process, descriptor));
     }
 
     /// A thread, or the process of this number, has ended or is another program now.
-    pub(crate) fn end(&mut self, thread: i32) {
+    pub fn end(&mut self, thread: i32) {
         self.known.retain(|(of, _), _| *of != thread);
         self.numbered.retain(|(of, _), _| *of != thread);
     }
@@ -204,7 +215,7 @@ impl Rings {
     }
 
     /// `io_uring_register` succeeded with these arguments. Returns the ring and its files that have new numbers.
-    pub(crate) fn register(
+    pub fn register(
         &mut self,
         thread: i32,
         arguments: &[u64; 6],
@@ -255,7 +266,7 @@ impl Rings {
     }
 
     /// The numbered files of a ring are these in the recording.
-    pub(crate) fn number(&mut self, process: i32, ring: u64, numbered: &Numbered, files: Vec<Option<u32>>) {
+    pub fn number(&mut self, process: i32, ring: u64, numbered: &Numbered, files: Vec<Option<u32>>) {
         let Some(ring) = self.known.get_mut(&(process, ring)) else { return };
         if numbered.all {
             ring.files.clear();
@@ -270,7 +281,7 @@ impl Rings {
     }
 
     /// The requests that `io_uring_enter` with these arguments is about to pass, in order. `position` is that of a descriptor.
-    pub(crate) fn entered(
+    pub fn entered(
         &self,
         thread: i32,
         process: i32,

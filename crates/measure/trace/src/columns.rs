@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::error::{Error, unknown_name};
-use crate::units::{Stated, Unit};
+use crate::units::{LENGTH_SETTING, OFFSET_SETTING, Stated, Unit};
 use crate::{Op, Result};
 
 /// The meaning and units of the columns of a CSV file, or of the bytes of a fixed binary record.
@@ -16,7 +16,8 @@ use crate::{Op, Result};
 ///   `op` a read.
 /// * `time-unit`, `latency-unit`: `s`, `ms`, `us`, `ns` or `100ns`; latencies are in `ns` if neither this nor the column's
 ///   name gives a unit.
-/// * `offset-unit`, `length-unit`: `bytes`, `sectors` of 512 bytes, or `blocks`.
+/// * `offset-unit`, `length-unit`: `bytes`, `kib` of 1,024 bytes, `sectors` of 512 bytes, or `blocks`. Offsets in `keys` are names of
+///   objects, texts or numbers: each object is one block, in the order of their first appearance, or if there are lengths, bytes of its own.
 /// * `read`, `write`, `trim`, `flush`: additional words for these operations, separated by `|`, such as `read=R|RA`.
 /// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`, or the character itself except a comma; guessed from
 ///   the first line if not set.
@@ -168,14 +169,20 @@ impl FromStr for Columns {
 
 impl Columns {
     fn set(&mut self, key: &str, value: &str, part: &str) -> Result<()> {
-        let unit = || Unit::named(value).ok_or_else(|| wrong(part, "bytes, sectors or blocks"));
+        let unit = |expected, may_be_keys: bool| {
+            let unit = Unit::named(value).filter(|unit| *unit != Unit::Keys || may_be_keys);
+            unit.ok_or_else(|| wrong(part, expected))
+        };
         let time_unit = || crate::units::time_unit(value).ok_or_else(|| wrong(part, "s, ms, us or ns, or 100ns"));
         let words = |op| value.split('|').map(move |word| (word.trim().to_owned(), op));
         match key {
             "time-unit" => self.stated.time_ns = Some(time_unit()?),
             "latency-unit" => self.stated.latency_ns = Some(time_unit()?),
-            "offset-unit" => self.stated.offset = Some(unit()?),
-            "length-unit" => self.stated.length = Some(unit()?),
+            "offset-unit" if self.record.is_some() && value == Unit::Keys.name() => {
+                return Err(wrong(part, "no keys in binary records, whose offsets are numbers"));
+            }
+            "offset-unit" => self.stated.offset = Some(unit(OFFSET_SETTING, true)?),
+            "length-unit" => self.stated.length = Some(unit(LENGTH_SETTING, false)?),
             "read" => self.words.extend(words(Op::Read)),
             "write" => self.words.extend(words(Op::Write)),
             "trim" => self.words.extend(words(Op::Trim)),

@@ -13,16 +13,25 @@ pub(crate) const ROWS: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
+    /// Of 1,024 bytes, also where a name has KB.
+    Kib,
     Sectors,
     Blocks,
+    /// Of offsets only: they are names of objects.
+    Keys,
 }
+
+/// With lengths, each object has this much room: no request is longer.
+const KEY_ROOM_BYTES: u64 = 1 << 32;
 
 impl Unit {
     pub(crate) fn named(name: &str) -> Option<Unit> {
         match name {
             "bytes" => Some(Unit::Bytes),
+            "kib" => Some(Unit::Kib),
             "sectors" => Some(Unit::Sectors),
             "blocks" => Some(Unit::Blocks),
+            "keys" => Some(Unit::Keys),
             _ => None,
         }
     }
@@ -31,16 +40,21 @@ impl Unit {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Bytes => "bytes",
+            Unit::Kib => "kib",
             Unit::Sectors => "sectors",
             Unit::Blocks => "blocks",
+            Unit::Keys => "keys",
         }
     }
 
-    fn bytes(self, block_bytes: u32) -> u64 {
+    /// `has_length` is whether requests have lengths.
+    fn bytes(self, block_bytes: u32, has_length: bool) -> u64 {
         match self {
             Unit::Bytes => 1,
+            Unit::Kib => 1024,
             Unit::Sectors => SECTOR_BYTES,
-            Unit::Blocks => block_bytes.into(),
+            Unit::Keys if has_length => KEY_ROOM_BYTES,
+            Unit::Blocks | Unit::Keys => block_bytes.into(),
         }
     }
 }
@@ -83,18 +97,25 @@ impl Stated {
 /// The words of a column's name, in lower case: `nr_sectors`, `NR SECTORS` and `nrSectors` have the same, and `IOType` has two.
 pub(crate) fn words(name: &[u8]) -> Vec<String> {
     let name = String::from_utf8_lossy(name);
-    let mut words = vec![String::new()];
-    let mut last = ' ';
-    let mut chars = name.chars().peekable();
-    while let Some(c) = chars.next() {
-        let ends_acronym = last.is_uppercase() && chars.peek().is_some_and(|next| next.is_lowercase());
-        if !c.is_alphanumeric() || (c.is_uppercase() && (last.is_lowercase() || ends_acronym)) {
-            words.push(String::new());
+    let mut words = Vec::new();
+    for part in name.split(|c: char| !c.is_alphanumeric()) {
+        // In these, a capital letter begins no word.
+        let unit =
+            ["KiB", "MiB", "GiB"].into_iter().find(|unit| part.ends_with(unit)).or((part == "kB").then_some("kB"));
+        let mut last = ' ';
+        words.push(String::new());
+        let mut chars = part.strip_suffix(unit.unwrap_or_default()).unwrap_or(part).chars().peekable();
+        while let Some(c) = chars.next() {
+            let ends_acronym = last.is_uppercase() && chars.peek().is_some_and(|next| next.is_lowercase());
+            if c.is_uppercase() && (last.is_lowercase() || ends_acronym) {
+                words.push(String::new());
+            }
+            last = c;
+            if let Some(word) = words.last_mut() {
+                word.extend(c.to_lowercase());
+            }
         }
-        last = c;
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.extend(c.to_lowercase());
-        }
+        words.extend(unit.map(str::to_ascii_lowercase));
     }
     words.retain(|word| !word.is_empty());
     words
@@ -115,6 +136,7 @@ fn unit_in(name: &[u8]) -> Option<Unit> {
     words(name).iter().find_map(|word| match &**word {
         "lba" | "sector" | "sectors" => Some(Unit::Sectors),
         "byte" | "bytes" => Some(Unit::Bytes),
+        "kb" | "kib" | "kbytes" => Some(Unit::Kib),
         _ => None,
     })
 }
@@ -174,7 +196,8 @@ pub(crate) fn find(stated: Stated, rows: &[Row], block_bytes: u32) -> Result<(Un
     let mut notes = Vec::new();
     let time_ns = time(stated.time_ns, rows, &mut notes)?;
     let (offset, length) = extent(stated, rows, &mut notes)?;
-    let (offset_bytes, length_bytes) = (offset.bytes(block_bytes), length.bytes(block_bytes));
+    let has_length = rows.iter().any(|row| row.length.is_some());
+    let (offset_bytes, length_bytes) = (offset.bytes(block_bytes, has_length), length.bytes(block_bytes, has_length));
     let latency_ns = stated.latency_ns.unwrap_or(1);
     Ok((Units { time_ns, offset_bytes, length_bytes, latency_ns }, notes))
 }
@@ -216,6 +239,8 @@ impl Offsets {
     }
 }
 
+pub(crate) const OFFSET_SETTING: &str = "offset-unit=bytes, kib, sectors, blocks or keys";
+pub(crate) const LENGTH_SETTING: &str = "length-unit=bytes, kib, sectors or blocks";
 const TIME_SETTING: &str = "time-unit=s, ms, us or ns";
 
 /// Numbers that are dates from 2001 to 2033 in one of these units are interpreted as dates, if the requests come so
@@ -320,9 +345,8 @@ pub(crate) fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Res
 
     let mut found = |what, unit, because, setting| {
         let name = match unit {
-            Unit::Bytes => "bytes",
             Unit::Sectors => "sectors of 512 bytes",
-            Unit::Blocks => "blocks",
+            unit => unit.name(),
         };
         notes.push(Note::Unit { what, unit: name, because, setting });
         unit
@@ -332,6 +356,9 @@ pub(crate) fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Res
     let length = match stated.length {
         Some(unit) => Some(unit),
         None if !any_length => Some(Unit::Bytes),
+        None if stated.offset == Some(Unit::Keys) => {
+            Some(found("lengths", Unit::Bytes, "offsets are the keys of objects", "length-unit"))
+        }
         None if aligned_lengths => Some(found("lengths", Unit::Bytes, ALIGNED, "length-unit")),
         None => None,
     };
@@ -345,8 +372,7 @@ pub(crate) fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Res
         (None, Some(unit)) if same_unit > length_in_bytes => found("offsets", unit, ADJOIN, "offset-unit"),
         _ => {
             let example = offsets().find(|&number| !number.is_multiple_of(SECTOR_BYTES)).unwrap_or(0);
-            let setting = "offset-unit=bytes, sectors or blocks";
-            return Err(Unknown { what: "offsets", setting, example, guessed: None });
+            return Err(Unknown { what: "offsets", setting: OFFSET_SETTING, example, guessed: None });
         }
     };
     let length = match length {
@@ -360,8 +386,7 @@ pub(crate) fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Res
         }
         None => {
             let example = lengths().find(|&number| !number.is_multiple_of(SECTOR_BYTES)).unwrap_or(0);
-            let setting = "length-unit=bytes, sectors or blocks";
-            return Err(Unknown { what: "lengths", setting, example, guessed: None });
+            return Err(Unknown { what: "lengths", setting: LENGTH_SETTING, example, guessed: None });
         }
     };
     Ok((offset, length))

@@ -16,6 +16,9 @@
 //! number. Fields can be quoted. Numbers are decimal, or hexadecimal after `0x`; times can have a fraction. Rows may have one
 //! field more than the header, in front: the numbers of the rows, as R writes them.
 //!
+//! Offsets can be keys of objects, texts or numbers (`offset-unit=keys`). A header is then detected by the columns of times, operations
+//! and lengths.
+//!
 //! If columns are described, tenants, streams and volumes can be numbers or names. A number below half of the field's
 //! range (2^31 for tenants and volumes, 2^63 for streams) is used as it is; every other text gets a number from there
 //! up, in order of first appearance, so that no two coincide. Without a description they are numbers of the field's
@@ -25,7 +28,7 @@ pub(crate) mod guess;
 
 use std::collections::HashMap;
 
-use crate::columns::{Column, Columns, LATENCY, LENGTH, OFFSET, ROLE_NAMES, ROLES, TIME};
+use crate::columns::{Column, Columns, LATENCY, LENGTH, OFFSET, OP, ROLE_NAMES, ROLES, TIME};
 use crate::error::Bad;
 use crate::format::parquet::{FAULT, LEFT_OUT, LEFT_OUT_CALLS, RECORDED_FIELDS};
 use crate::input::Input;
@@ -46,7 +49,8 @@ const TIME_FIELDS: [(&str, u64); 4] =
 const OPEN_TIME_FIELDS: [&str; 2] = ["time", "timestamp"];
 const OPEN_TIME: &str = "a time column with its unit (time_ns, time_us, time_ms or time_s), or a description of the columns, as in \
                          --columns time=0,time-unit=us,offset=1,length=2";
-const OPERATION: &str = "an operation, such as read or write, or one that the columns name, as in read=0,write=1";
+pub(crate) const OPERATION: &str =
+    "an operation, such as read or write, or one that the columns name, as in read=0,write=1";
 /// The line that `bpftrace` prints before a program's own lines.
 const ATTACHING: &[u8] = b"Attaching ";
 
@@ -85,6 +89,8 @@ pub(crate) struct Parser {
     tenants: Names,
     streams: Names,
     volumes: Names,
+    /// The numbers of objects, if offsets are keys.
+    keys: Option<Names>,
 }
 
 /// The places of the columns, known after the first line.
@@ -114,6 +120,7 @@ impl Parser {
             tenants: Names::new(base(Names::BASE_32)),
             streams: Names::new(base(Names::BASE_64)),
             volumes: Names::new(base(Names::BASE_32)),
+            keys: columns.and_then(Names::of_keys),
             columns: columns.cloned(),
         };
         let sample = whole_lines(sample);
@@ -219,7 +226,20 @@ impl Parser {
                     column.and_then(|&(index, _)| row().nth(index.checked_sub(unnamed)?))
                 };
                 let offset = field(OFFSET);
-                is_header = is_named || offset.is_some_and(|field| !field.is_empty() && integer(field).is_none());
+                let lacks = |role, fits: &dyn Fn(&[u8]) -> bool| {
+                    field(role).is_some_and(|field: &[u8]| !field.is_empty() && !fits(field))
+                };
+                let is_number = |field: &[u8]| integer(field).is_some();
+                is_header = is_named
+                    || match &self.keys {
+                        None => lacks(OFFSET, &is_number),
+                        // The name of a column could be a key.
+                        Some(_) => {
+                            lacks(LENGTH, &is_number)
+                                || lacks(OP, &|field| self.op(field).is_some())
+                                || lacks(TIME, &|field| stamp(field).is_some())
+                        }
+                    };
                 if is_header {
                     stated = stated.or_named([field(TIME), offset, field(LENGTH), field(LATENCY)]);
                 }
@@ -266,7 +286,10 @@ impl Lines for Parser {
             (0, 0)
         } else {
             let whole = |field, expected| integer(field).ok_or_else(|| Bad::field(field, expected));
-            let offset = whole(offset.unwrap_or_default(), "an offset")?;
+            let offset = match &mut self.keys {
+                Some(keys) => keys.key(offset.unwrap_or_default())?,
+                None => whole(offset.unwrap_or_default(), "an offset")?,
+            };
             let length = length.map(|field| whole(field, "a length")).transpose()?;
             self.extent(offset, length).ok_or_else(|| Bad::field(line, EXTENT))?
         };
@@ -505,6 +528,16 @@ impl Names {
 
     pub(crate) fn new(base: Option<u64>) -> Names {
         Names { base, known: HashMap::new() }
+    }
+
+    /// For offsets of described files, if they are keys: numbers are names, too.
+    pub(crate) fn of_keys(columns: &Columns) -> Option<Names> {
+        (columns.stated.offset == Some(Unit::Keys)).then(|| Names::new(Some(0)))
+    }
+
+    /// The number of an object.
+    pub(crate) fn key(&mut self, field: &[u8]) -> Result<u64, Bad> {
+        if field.is_empty() { Err(Bad::field(field, "the key of an object")) } else { self.number(Some(field)) }
     }
 
     pub(crate) fn number(&mut self, field: Option<&[u8]>) -> Result<u64, Bad> {

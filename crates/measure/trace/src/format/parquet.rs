@@ -19,7 +19,7 @@
 //! each program or kind of call that could not be recorded. Recordings have more columns ([`Recorder`]), and their `op` is `map` or `advise` in rows that are no
 //! requests; readers leave these out and report their number.
 //!
-//! Any flat Parquet file with a column `offset` can be read. Other columns have defaults if they are missing (`length`:
+//! Any flat Parquet file with a column `offset` can be read; of others, the columns are guessed as in CSV, and a note reports that. Other columns have defaults if they are missing (`length`:
 //! one block), columns with other names are ignored, and integers can have either width and sign if the values fit, and be floating-point numbers if they are whole. If columns
 //! are described ([`crate::Columns`]), they can have any names, units and words for operations, and tenants, streams and
 //! volumes can be names, as in CSV.
@@ -27,6 +27,7 @@
 //! Pages can be compressed with zstd, Snappy, gzip, LZ4 or Brotli.
 
 mod groups;
+mod guess;
 mod names;
 mod pages;
 mod prefix;
@@ -53,9 +54,15 @@ pub(crate) fn open(mut input: Input, options: &ReadOptions) -> Result<Opened> {
         true => File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?,
         false => input.spool()?,
     };
+    let again = || file.try_clone().map_err(|source| Error::Io { path: path.clone(), source });
     let reader = match &options.columns {
         Some(columns) => ParquetReader::described(file, &path, options.block_bytes, columns)?,
-        None => ParquetReader::from_file(file, &path, options.block_bytes, options.stream)?,
+        None => match ParquetReader::from_file(again()?, &path, options.block_bytes, options.stream) {
+            Err(error @ Error::Parquet { problem: Problem::NoOffset { .. }, .. }) if options.stream.is_none() => {
+                ParquetReader::guessed(file, &path, options.block_bytes)?.ok_or(error)?
+            }
+            reader => reader?,
+        },
     };
     let (block_bytes, taken) = (reader.block_bytes(), reader.taken());
     let requests = Box::new(Limited { requests: reader, left: options.limit.unwrap_or(u64::MAX) });
@@ -145,6 +152,14 @@ pub enum Problem {
     NoOffset {
         /// The columns of the file.
         found: String,
+    },
+    /// The columns were guessed, and cannot be read so.
+    #[error("{problem}; {note}")]
+    Guessed {
+        /// Why not.
+        problem: Box<Problem>,
+        /// The guess.
+        note: Note,
     },
     /// A column has a type that does not match its field.
     #[error("column `{column}` has type {found}, expected {expected}")]

@@ -125,7 +125,9 @@ fn units_6_sectors_do_not_count_as_bytes() {
     // Else the unit is asked for.
     let message = unknown("7,8\n100,8\n", "offset=0,length=1,length-unit=sectors");
     assert!(
-        message.contains("the offsets, such as 7, cannot be detected: add offset-unit=bytes, sectors or blocks"),
+        message.contains(
+            "the offsets, such as 7, cannot be detected: add offset-unit=bytes, kib, sectors, blocks or keys"
+        ),
         "{message}"
     );
     let message = unknown("4096,8\n40960,8\n", "offset=0,length=1");

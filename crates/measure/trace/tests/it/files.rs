@@ -102,6 +102,63 @@ fn files_17_names_and_values_show_columns_and_units() {
 }
 
 #[test]
+fn files_17_units_of_kib_in_names() {
+    for content in [
+        "time_ms,op,lba,size_kb\n0.5,W,8,4\n1,R,17,8\n",
+        "op,Offset (KiB),Size (kB)\nW,4,4\nR,9,8\n",
+        "op,byteOffset,sizeKiB\nW,4096,4\nR,8704,8\n",
+        "time_ms,rw,sector,KB\n0.5,W,8,4\n1,R,17,8\n",
+    ] {
+        let (requests, notes) = guessed(content);
+        let second = if content.contains("(KiB)") { 9216 } else { 8704 };
+        assert_eq!(places(&requests), [(4096, 4096), (second, 8192)], "{content}: {notes}");
+        assert!(notes.contains("length-unit=kib"), "{notes}");
+    }
+    // Other units are not read, which is noted.
+    let (_, notes) = guessed("op,lba,sizeMiB\nW,8,4\nR,16,8\n");
+    assert!(notes.contains("not read: sizeMiB"), "{notes}");
+}
+
+/// The room of an object with a length.
+const ROOM: u64 = 1 << 32;
+
+#[test]
+fn files_17_keys_of_objects_are_texts() {
+    let (requests, notes) = guessed(
+        "timestamp,op,key,client\n1,get,user:1,3\n2,SET,user:2,3\n3,get,user:1,4\n4,del,user:2,4\n5,get,user:10,4\n",
+    );
+    assert_eq!(places(&requests), [0, 4096, 0, 4096, 8192].map(|offset| (offset, 4096)), "{notes}");
+    assert_eq!(requests[1].op, Op::Write);
+    assert!(notes.contains("offset=key") && notes.contains("offset-unit=keys"), "{notes}");
+    // Objects with sizes do not overlap, whether keys are texts or numbers.
+    for [first, second] in [["a", "b"], ["7", "8"], ["7", "b"]] {
+        let content = format!("op;object;size\nget;{first};300\nset;{second};9000\nget;{first};200\n");
+        let (requests, notes) = guessed(&content);
+        assert_eq!(places(&requests), [(0, 300), (ROOM, 9000), (0, 200)], "{notes}");
+        assert!(notes.contains("length-unit=bytes"), "{notes}");
+    }
+    // Names of columns that are no plain words.
+    let (requests, notes) = guessed("\"object id\";\"the op\"\na;get\nb;set\na;get\n");
+    assert_eq!(places(&requests), [(0, 4096), (4096, 4096), (0, 4096)], "{notes}");
+    assert!(notes.contains("offset=0,op=1,offset-unit=keys"), "{notes}");
+    // A place of its own is preferred to the name of an object.
+    let (requests, notes) = guessed("object,offset,size,op\na,512,512,get\nb,1024,512,get\n");
+    assert_eq!(places(&requests), [(512, 512), (1024, 512)], "{notes}");
+    // Without names, if they are described.
+    let columns = described("op=0,offset=1,offset-unit=keys");
+    let (_, requests, _) = read_named("sample", b"get,a\nset,b\nget,a\n", &columns).unwrap();
+    assert_eq!(places(&requests), [(0, 4096), (4096, 4096), (0, 4096)]);
+    let (_, _, notes) = read_named("a", b"k,n\na,3\n", &described("offset=k,length=n,offset-unit=keys")).unwrap();
+    assert!(notes[0].to_string().contains("lengths are interpreted as bytes"), "{notes:?}");
+    let error = read_named("sample", b"get,a\nset,\n", &columns).unwrap_err().to_string();
+    assert!(error.contains("the key of an object"), "{error}");
+    for wrong in ["offset=0,length=1,length-unit=keys", "record=8,offset=0:u64,offset-unit=keys"] {
+        let error = wrong.parse::<nigh_trace::Columns>().unwrap_err().to_string();
+        assert!(error.contains("-unit=keys`: expected "), "{error}");
+    }
+}
+
+#[test]
 fn files_17_unread_columns_and_missing_ones_are_named() {
     let (_, notes) = guessed("lba,sectors,queue_depth,cpu\n8,1,4,0\n16,1,4,1\n");
     assert!(notes.contains("queue_depth") && notes.contains("cpu"), "{notes}");
@@ -113,7 +170,9 @@ fn files_17_unread_columns_and_missing_ones_are_named() {
         "{error}"
     );
     // A header does not make other content a trace.
-    assert!(matches!(read(b"name,size\na,5\nb,7\n"), Err(Error::Unrecognized { .. })));
+    for content in ["name,size\na,5\nb,7\n", "url,size\na,5\nb,7\n"] {
+        assert!(matches!(read(content.as_bytes()), Err(Error::Unrecognized { .. })), "{content}");
+    }
     let error = read(b"name,size\na,5\nb,7\n").unwrap_err().to_string();
     assert!(error.contains("--format") && error.contains("--columns"), "{error}");
 }
@@ -737,7 +796,11 @@ fn files_16_parquet_with_described_columns_and_any_codec() {
     );
     assert!(error("offset=9").contains("no column `9`"));
     let plain = nigh_trace::open(file.path(), &ReadOptions::default()).err().unwrap().to_string();
-    assert!(plain.contains("--columns offset="), "{plain}");
+    assert!(
+        plain.contains("found `fill`") && plain.contains("guessed: --columns "),
+        "the guess has no such word: {plain}"
+    );
+    assert!(plain.contains("offset=lba,"), "{plain}");
     // The flag is not ignored by formats that it does not describe.
     let options = ReadOptions { format: Some(Format::Lirs), ..described("offset=0") };
     let error = read_named("x", b"1\n2\n", &options).unwrap_err().to_string();

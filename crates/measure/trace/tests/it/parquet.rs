@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nigh_trace::format::parquet::{ParquetReader, ParquetWriter};
-use nigh_trace::{Error, Op, Request, Requests, Result};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
+use nigh_trace::{Error, Op, ReadOptions, Request, Requests, Result};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -117,13 +117,115 @@ fn column<T: DataType>(group: &mut Group, values: &[T::T], levels: Option<&[i16]
 fn foreign(columns: &str, fill: impl Fn(&mut Group)) -> Result<Vec<Request>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("foreign.parquet");
+    write_foreign(&path, columns, fill);
+    read(&path)
+}
+
+fn write_foreign(path: &Path, columns: &str, fill: impl Fn(&mut Group)) {
     let schema = Arc::new(parse_message_type(&format!("message foreign {{ {columns} }}")).unwrap());
-    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    let mut file = SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::default()).unwrap();
     let mut group = file.next_row_group().unwrap();
     fill(&mut group);
     group.close().unwrap();
     file.close().unwrap();
-    read(&path)
+}
+
+/// As `foreign`, with the notes, for a file whose columns are guessed: with the line that confirms the guess, it is read equally.
+fn guessed(columns: &str, fill: impl Fn(&mut Group)) -> (Vec<Request>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("foreign.parquet");
+    write_foreign(&path, columns, fill);
+    let read = |options: &ReadOptions| {
+        let mut opened = nigh_trace::open(&path, options).unwrap();
+        let (mut all, mut batch) = (Vec::new(), Vec::new());
+        loop {
+            opened.requests.next_batch(&mut batch).unwrap();
+            if batch.is_empty() {
+                return (all, opened.requests.notes());
+            }
+            all.append(&mut batch);
+        }
+    };
+    let (requests, notes) = read(&ReadOptions::default());
+    let text = notes[0].to_string();
+    let line = text.split_once("--columns ").unwrap_or_else(|| panic!("{text}")).1;
+    let line = line.split_whitespace().next().unwrap().trim_matches('\'').to_owned();
+    let confirmed = read(&ReadOptions { columns: Some(line.parse().unwrap()), ..ReadOptions::default() });
+    assert_eq!(confirmed, (requests.clone(), vec![]), "{line}");
+    (requests, text)
+}
+
+#[test]
+fn files_17_columns_of_parquet_are_guessed() {
+    let texts = |texts: [&'static str; 2]| texts.map(ByteArray::from);
+    let columns = "required int64 ts (TIMESTAMP(MICROS, true)); required binary kind (UTF8); required int64 lba; required int32 sectors;
+                   required binary disk (UTF8); optional double temperature; required boolean hot; required int32 date (DATE); required group deep { required int64 lba; }";
+    let (requests, notes) = guessed(columns, |group| {
+        column::<Int64Type>(group, &[5, 7], None);
+        column::<ByteArrayType>(group, &texts(["W", "R"]), None);
+        column::<Int64Type>(group, &[8, 16], None);
+        column::<Int32Type>(group, &[8, 1], None);
+        column::<ByteArrayType>(group, &texts(["sda", "sdb"]), None);
+        column::<DoubleType>(group, &[0.5], Some(&[1, 0]));
+        column::<BoolType>(group, &[true, false], None);
+        column::<Int32Type>(group, &[20_000, 20_000], None);
+        column::<Int64Type>(group, &[1, 2], None);
+    });
+    let first =
+        Request { time_ns: 5000, offset: 4096, length: 4096, op: Op::Write, volume: 1 << 31, ..Request::default() };
+    let second = Request { time_ns: 7000, offset: 8192, length: 512, op: Op::Read, volume: (1 << 31) + 1, ..first };
+    assert_eq!(requests, [first, second], "{notes}");
+    assert!(notes.contains("time=ts,op=kind,offset=lba,length=sectors,volume=disk,"), "{notes}");
+    assert!(notes.contains("not read: temperature, hot, date, deep.lba"), "{notes}");
+
+    let (requests, notes) =
+        guessed("required binary key (UTF8); required int32 size; required int32 is_write;", |group| {
+            column::<ByteArrayType>(group, &texts(["user:1", "7"]), None);
+            column::<Int32Type>(group, &[300, 9000], None);
+            column::<Int32Type>(group, &[0, 1], None);
+        });
+    assert_eq!(
+        requests.iter().map(|r| (r.offset, r.length, r.op)).collect::<Vec<_>>(),
+        [(0, 300, Op::Read), (1 << 32, 9000, Op::Write)]
+    );
+    assert!(notes.contains("offset-unit=keys"), "{notes}");
+    let (requests, _) = guessed("required int64 object_id; required int64 size_kb; required float time_s;", |group| {
+        column::<Int64Type>(group, &[i64::MAX, 7], None);
+        column::<Int64Type>(group, &[3, 4], None);
+        column::<FloatType>(group, &[0.5, 1.5], None);
+    });
+    assert_eq!(
+        requests.iter().map(|r| (r.offset, r.length, r.time_ns)).collect::<Vec<_>>(),
+        [(0, 3072, 500_000_000), (1 << 32, 4096, 1_500_000_000)]
+    );
+}
+
+#[test]
+fn files_17_parquet_that_cannot_be_guessed() {
+    let refused = |columns: &str, fill: &dyn Fn(&mut Group)| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("foreign.parquet");
+        write_foreign(&path, columns, fill);
+        message(nigh_trace::open(&path, &ReadOptions::default()).map(|_| Vec::new()))
+    };
+    // A unit that cannot be guessed is asked for, with the whole line.
+    let error = refused("required int64 position; required int32 size; required binary time (UTF8);", &|group| {
+        column::<Int64Type>(group, &[7, 100], None);
+        column::<Int32Type>(group, &[3, 5], None);
+        column::<ByteArrayType>(group, &["5".into(), "6".into()], None);
+    });
+    assert!(error.contains("--columns offset=position,length=size") && error.contains("offset-unit="), "{error}");
+    // Neither nulls nor damage of a column that could be one of places make a trace, or end the program.
+    let nulls = refused("optional int64 lba; required int32 sectors;", &|group| {
+        column::<Int64Type>(group, &[7], Some(&[1, 0]));
+        column::<Int32Type>(group, &[3, 5], None);
+    });
+    assert!(nulls.starts_with("no column `offset`"));
+    let keys = refused("required double key; required int32 size;", &|group| {
+        column::<DoubleType>(group, &[7.0, 8.0], None);
+        column::<Int32Type>(group, &[3, 5], None);
+    });
+    assert!(keys.contains("keys that are strings or integers"));
 }
 
 fn message(result: Result<Vec<Request>>) -> String {

@@ -26,6 +26,8 @@ const OP_WORDS_MOST: usize = 16;
 const POOR: usize = 3;
 /// The words of names of columns that count in blocks.
 const BLOCKS: &[&str] = &["block", "blk", "page", "key", "object", "obj"];
+/// The words of names of columns that name objects.
+const KEYS: &[&str] = &["key", "object", "obj", "url", "uri"];
 
 /// The columns of the file that begins with `sample`, in whole lines; `None` if they cannot be guessed, and the unit that
 /// cannot be if only that is missing.
@@ -40,19 +42,28 @@ pub(crate) fn guess(sample: &[u8]) -> Option<Result<Guess, units::Unknown>> {
     let skipped = usize::from(is_header);
     let unnamed = if is_header { unnamed_fields(sample) } else { 0 };
     let named = |line| fields(line).split_off(unnamed);
-    let table = Table { rows: rows.skip(skipped).take(units::ROWS).map(named).collect(), unnamed };
+    let table = Table { rows: rows.skip(skipped).take(units::ROWS).map(named).collect(), unnamed, texts: Vec::new() };
+    of_table(&table, is_header.then_some(&first[..]))
+}
+
+/// The columns of a table, with its header if it has one; otherwise as `guess`.
+pub(crate) fn of_table(table: &Table, header: Option<&[&[u8]]>) -> Option<Result<Guess, units::Unknown>> {
     if table.rows.is_empty() {
         return None;
     }
-    let roles = if is_header { named_roles(&first, &table) } else { shown_roles(&table)? };
-    roles.iter().find(|(role, _)| *role == OFFSET)?;
+    let roles = header.map_or_else(|| shown_roles(table), |header| Some(named_roles(header, table)))?;
+    let (_, offset) = *roles.iter().find(|(role, _)| *role == OFFSET)?;
     let has = |wanted: usize| roles.iter().any(|(role, _)| *role == wanted);
     if ![TIME, LENGTH, OP, VOLUME].into_iter().any(has) {
         return None;
     }
-    let is_named = is_header && [LENGTH, OP].into_iter().all(has);
-    let header = is_header.then_some(&first[..]);
-    match describe(&table, header, roles) {
+    // Many tables have names of objects.
+    let name = header.and_then(|header| header.get(offset)).copied();
+    if names_objects(offset, name, table) && ![TIME, OP].into_iter().any(has) {
+        return None;
+    }
+    let is_named = header.is_some() && [LENGTH, OP].into_iter().all(has);
+    match describe(table, header, roles) {
         Ok((text, gaps)) => {
             let columns = text.parse().ok()?;
             Some(Ok(Guess { columns, note: Note::Guessed { columns: text, gaps }, is_named }))
@@ -62,10 +73,12 @@ pub(crate) fn guess(sample: &[u8]) -> Option<Result<Guess, units::Unknown>> {
 }
 
 /// The first rows of the file.
-struct Table<'a> {
-    rows: Vec<Vec<&'a [u8]>>,
+pub(crate) struct Table<'a> {
+    pub(crate) rows: Vec<Vec<&'a [u8]>>,
     /// Fields of a row before those in `rows`.
-    unnamed: usize,
+    pub(crate) unnamed: usize,
+    /// Columns of texts, in which no number counts.
+    pub(crate) texts: Vec<usize>,
 }
 
 impl<'a> Table<'a> {
@@ -107,7 +120,7 @@ fn suggested(name: &[u8]) -> Option<(usize, usize)> {
     let words = words(name);
     let any = |known: &[&str]| words.iter().any(|word| known.contains(&&**word));
     // Nothing is measured in these units.
-    if any(&["kb", "kib", "mb", "mib", "gb", "gib"]) {
+    if any(&["mb", "mib", "gb", "gib"]) {
         return None;
     }
     let rank = if words.len() > 1 { 1 } else { 0 };
@@ -116,8 +129,8 @@ fn suggested(name: &[u8]) -> Option<(usize, usize)> {
         "blockno", "bno", "pageno",
     ]);
     let is_device = any(&["device", "dev"]);
-    let is_place = is_place || (any(BLOCKS) && !is_device);
-    let is_plural = any(&["bytes", "sectors", "blocks", "pages"]);
+    let is_place = is_place || (any(BLOCKS) && !is_device) || any(KEYS);
+    let is_plural = any(&["bytes", "kbytes", "sectors", "blocks", "pages"]) || (rank == 0 && any(&["kb", "kib"]));
     let first_is_count = words.first().is_some_and(|word| matches!(&**word, "num" | "n"));
     let is_size =
         any(&["size", "len", "length", "count", "cnt", "nr", "nbytes", "nblocks", "nsectors", "bcount", "nlb"]);
@@ -130,7 +143,7 @@ fn suggested(name: &[u8]) -> Option<(usize, usize)> {
         return Some((LENGTH, if is_unit { POOR } else { rank }));
     }
     if is_place {
-        return Some((OFFSET, rank));
+        return Some((OFFSET, if any(KEYS) { POOR } else { rank }));
     }
     if is_device || any(&["disk", "volume", "vol", "lun", "drive", "file", "inode", "path", "filename", "asu", "nsid"])
     {
@@ -191,9 +204,22 @@ fn suggested(name: &[u8]) -> Option<(usize, usize)> {
     any(&["content", "hash", "digest", "md5", "sha1", "fingerprint"]).then_some((CONTENT, rank))
 }
 
+/// Whether a column named so names objects.
+fn is_key(name: &[u8]) -> bool {
+    words(name).iter().any(|word| KEYS.contains(&&**word))
+}
+
+/// Whether the places in a column named so are objects with names that are no numbers.
+fn names_objects(column: usize, name: Option<&[u8]>, table: &Table) -> bool {
+    let are_numbers = !table.texts.contains(&column) && table.only(column, |field| integer(field).is_some());
+    name.is_some_and(is_key) && !are_numbers
+}
+
 /// Whether the values of a column fit a role.
 fn fits(role: usize, name: &[u8], column: usize, table: &Table) -> bool {
     match role {
+        OFFSET if is_key(name) => table.values(column).next().is_some(),
+        TIME | OFFSET | LENGTH | LATENCY if table.texts.contains(&column) => false,
         TIME => table.mostly(column, |field| stamp(field).is_some()),
         OFFSET | LENGTH => table.mostly(column, |field| integer(field).is_some()),
         OP => table.mostly(column, |field| known_op(field).is_some()) || op_words(name, column, table).is_some(),
@@ -294,6 +320,11 @@ fn describe(
         })
         .collect();
     let stated = Stated::default().or_named([time, offset, length, latency].map(|column| column.and_then(name)));
+    // Objects that are numbers are blocks, unless they have lengths.
+    let has_keys = offset.is_some_and(|offset| {
+        names_objects(offset, name(offset), table) || (length.is_some() && name(offset).is_some_and(is_key))
+    });
+    let stated = if has_keys { Stated { offset: Some(Unit::Keys), ..stated } } else { stated };
 
     let mut gaps = Vec::new();
     let mut settings = Vec::new();

@@ -7,7 +7,7 @@ use parquet::basic::{ConvertedType as Converted, LogicalType, TimeUnit, Type as 
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::pages::CheckedPages;
@@ -15,9 +15,9 @@ use super::prefix::{Prefix, whole_part};
 use super::{BLOCK_BYTES_KEY, FAULT, LEFT_OUT, LEFT_OUT_CALLS, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
 use crate::columns::{Column as Given, Columns, ROLE_NAMES};
 use crate::error::Bad;
-use crate::format::csv::{Names, known_op};
+use crate::format::csv::{Names, OPERATION, known_op};
 use crate::text::digest;
-use crate::units::{self, Offsets, Row, Stamp, Stated, Units};
+use crate::units::{self, Offsets, Row, Stamp, Stated, Unit, Units};
 use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Gaps, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
@@ -54,7 +54,7 @@ pub struct ParquetReader {
     left_out: u64,
     /// How texts are read if the columns are described.
     pub(super) described: Option<Described>,
-    notes: Vec<Note>,
+    pub(super) notes: Vec<Note>,
     /// Of the first rows of a file that nigh did not write and nobody described.
     offsets: Option<Offsets>,
 }
@@ -65,6 +65,8 @@ pub(super) struct Described {
     tenants: Names,
     streams: Names,
     volumes: Names,
+    /// Of objects, if offsets are keys.
+    keys: Option<Names>,
 }
 
 impl Described {
@@ -74,7 +76,14 @@ impl Described {
             tenants: Names::new(Some(Names::BASE_32)),
             streams: Names::new(Some(Names::BASE_64)),
             volumes: Names::new(Some(Names::BASE_32)),
+            keys: Names::of_keys(columns),
         }
+    }
+
+    /// The place of the object with this key, which has `room` bytes; `None` if offsets are no keys.
+    fn place(&mut self, key: &[u8], room: u64) -> Option<Result<u64, Bad>> {
+        let number = self.keys.as_mut()?.key(key);
+        Some(number.and_then(|number| number.checked_mul(room).ok_or_else(|| Bad::field(key, "fewer objects"))))
     }
 
     fn op(&self, word: &[u8]) -> Option<Op> {
@@ -83,17 +92,19 @@ impl Described {
     }
 
     /// Puts the text of a column into the field of `request`.
-    fn put(&mut self, field: Field, request: &mut Request, text: &[u8]) -> Result<(), Bad> {
+    fn put(&mut self, column: Column, request: &mut Request, text: &[u8]) -> Result<(), Bad> {
         let narrow = |number: u64| u32::try_from(number).map_err(|_| Bad::field(text, "a number below 2^32"));
-        match field {
-            Field::Op => request.op = self.op(text).ok_or_else(|| Bad::field(text, "an operation"))?,
+        match column.field {
+            Field::Op => request.op = self.op(text).ok_or_else(|| Bad::field(text, OPERATION))?,
             Field::Tenant => request.tenant = narrow(self.tenants.number(Some(text))?)?,
             Field::Volume => request.volume = narrow(self.volumes.number(Some(text))?)?,
             Field::Stream => request.stream = self.streams.number(Some(text))?,
             Field::Content => request.content = digest(text),
-            Field::Time | Field::Offset | Field::Length | Field::Latency => {
-                return Err(Bad::field(text, "a column of numbers"));
+            Field::Offset => {
+                let numbers = || Bad::field(text, "a column of numbers, or offset-unit=keys");
+                request.offset = self.place(text, column.scale).ok_or_else(numbers)??;
             }
+            Field::Time | Field::Length | Field::Latency => return Err(Bad::field(text, "a column of numbers")),
         }
         Ok(())
     }
@@ -120,7 +131,7 @@ pub(super) struct Chunk {
     levels: Vec<i16>,
 }
 
-enum Pages {
+pub(super) enum Pages {
     Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
     Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
     Float(ColumnReaderImpl<FloatType>, Vec<f32>),
@@ -193,7 +204,7 @@ impl ParquetReader {
     }
 
     /// As `from_file`, with the columns that `columns` finds.
-    fn from_file_with(
+    pub(super) fn from_file_with(
         file: File,
         path: &Path,
         block_bytes: Option<u32>,
@@ -282,16 +293,8 @@ impl ParquetReader {
         self.left_in_group = group.metadata().num_rows() as u64;
         self.chunks.clear();
         for &column in &self.columns {
-            let descriptor = group.metadata().column(column.leaf).column_descr_ptr();
-            let name = descriptor.name().to_owned();
-            let checked = Box::new(CheckedPages::new(group.get_column_page_reader(column.leaf)?, &descriptor));
-            let pages = match descriptor.physical_type() {
-                Physical::INT32 => Pages::Int32(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
-                Physical::INT64 => Pages::Int64(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
-                Physical::FLOAT => Pages::Float(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
-                Physical::DOUBLE => Pages::Double(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
-                _ => Pages::Text(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
-            };
+            let name = group.metadata().column(column.leaf).column_descr_ptr().name().to_owned();
+            let pages = Pages::open(&*group, column.leaf)?;
             self.chunks.push(Chunk { column, name, pages, levels: Vec::new() });
         }
         self.next_group += 1;
@@ -413,6 +416,7 @@ fn field_of(role: &str) -> Option<Field> {
 /// The columns that a description names, with values in these units.
 fn given_columns(metadata: &ParquetMetaData, given: &Columns, units: &Units) -> Result<Vec<Column>, Problem> {
     let schema = metadata.file_metadata().schema_descr();
+    let has_keys = given.stated.offset == Some(Unit::Keys);
     let mut columns = Vec::new();
     for (column, role) in given.columns().iter().zip(ROLE_NAMES) {
         let (Some(column), Some(field)) = (column, field_of(role)) else { continue };
@@ -431,6 +435,11 @@ fn given_columns(metadata: &ParquetMetaData, given: &Columns, units: &Units) -> 
         let is_flat = descriptor.max_rep_level() == 0 && descriptor.path().parts().len() == 1;
         let signed = match field {
             _ if is_text && may_be_text && is_flat => false,
+            Field::Offset if has_keys && is_text && is_flat => false,
+            Field::Offset if has_keys && is_floating(&descriptor) => {
+                let found = descriptor.physical_type().to_string();
+                return Err(Problem::Type { column: name, found, expected: "keys that are strings or integers" });
+            }
             Field::Time if timestamp_ns(&descriptor).is_some() && is_flat => true,
             // A number for an operation is one of the words.
             Field::Op => is_signed(Field::Content, &descriptor)?,
@@ -449,7 +458,7 @@ fn given_columns(metadata: &ParquetMetaData, given: &Columns, units: &Units) -> 
 }
 
 /// The unit of a column of timestamps, in nanoseconds.
-fn timestamp_ns(column: &ColumnDescriptor) -> Option<u64> {
+pub(super) fn timestamp_ns(column: &ColumnDescriptor) -> Option<u64> {
     if column.physical_type() != Physical::INT64 {
         return None;
     }
@@ -486,7 +495,7 @@ fn is_floating(column: &ColumnDescriptor) -> bool {
 }
 
 /// Whether the column's numbers are signed; an error if its type does not match `field`.
-fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
+pub(super) fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
     let logical = column.logical_type_ref();
     let flat = column.max_rep_level() == 0 && column.path().parts().len() == 1;
     let (allowed, signed) = match (column.physical_type(), logical) {
@@ -561,6 +570,51 @@ pub(super) fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, file_bytes: u6
     }
 }
 
+impl Pages {
+    /// Those of a column of the types that can be read.
+    pub(super) fn open(group: &dyn RowGroupReader, leaf: usize) -> Result<Pages, Problem> {
+        let descriptor = group.metadata().column(leaf).column_descr_ptr();
+        let checked = Box::new(CheckedPages::new(group.get_column_page_reader(leaf)?, &descriptor));
+        Ok(match descriptor.physical_type() {
+            Physical::INT32 => Pages::Int32(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
+            Physical::INT64 => Pages::Int64(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
+            Physical::FLOAT => Pages::Float(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
+            Physical::DOUBLE => Pages::Double(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
+            _ => Pages::Text(ColumnReaderImpl::new(descriptor, checked), Vec::new()),
+        })
+    }
+
+    /// The next values as CSV would have them.
+    pub(super) fn texts(&mut self, rows: usize, column: &ColumnDescriptor) -> Result<Vec<Vec<u8>>, Problem> {
+        fn shown<T: ToString>(values: impl Iterator<Item = T>) -> Vec<Vec<u8>> {
+            values.map(|value| value.to_string().into_bytes()).collect()
+        }
+        let (levels, name) = (&mut Vec::new(), column.name());
+        Ok(match self {
+            Pages::Int32(reader, values) => {
+                read_values(reader, rows, levels, values, name)?;
+                shown(values.iter())
+            }
+            Pages::Int64(reader, values) => {
+                read_values(reader, rows, levels, values, name)?;
+                shown(values.iter())
+            }
+            Pages::Float(reader, values) => {
+                read_values(reader, rows, levels, values, name)?;
+                shown(values.iter())
+            }
+            Pages::Double(reader, values) => {
+                read_values(reader, rows, levels, values, name)?;
+                shown(values.iter())
+            }
+            Pages::Text(reader, values) => {
+                read_values(reader, rows, levels, values, name)?;
+                values.iter().map(|text| text.data().to_vec()).collect()
+            }
+        })
+    }
+}
+
 impl Chunk {
     /// Puts the next values into `batch`, whose first request is row `first_row`.
     /// Rows that are no requests are added to `no_requests`.
@@ -577,25 +631,25 @@ impl Chunk {
                 read_values(reader, batch.len(), levels, values, name)?;
                 let integers =
                     values.iter().map(|&value| if column.signed { value.into() } else { value as u32 as i64 });
-                put_all(column, name, batch, integers, first_row, described.as_deref())
+                put_all(column, name, batch, integers, first_row, described)
             }
             Pages::Int64(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
-                put_all(column, name, batch, values.iter().copied(), first_row, described.as_deref())
+                put_all(column, name, batch, values.iter().copied(), first_row, described)
             }
             Pages::Float(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
-                put_floats(column, name, batch, values.iter().copied().map(f64::from), first_row, described.as_deref())
+                put_floats(column, name, batch, values.iter().copied().map(f64::from), first_row, described)
             }
             Pages::Double(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
-                put_floats(column, name, batch, values.iter().copied(), first_row, described.as_deref())
+                put_floats(column, name, batch, values.iter().copied(), first_row, described)
             }
             Pages::Text(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
                 for (row, (request, text)) in batch.iter_mut().zip(values.iter()).enumerate() {
                     if let Some(described) = &mut described {
-                        let put = described.put(column.field, request, text.data());
+                        let put = described.put(column, request, text.data());
                         put.map_err(|Bad { found, expected }| Problem::Value {
                             column: name.to_owned(),
                             row: first_row + row as u64,
@@ -646,10 +700,10 @@ fn put_all(
     batch: &mut [Request],
     integers: impl Iterator<Item = i64>,
     first_row: u64,
-    described: Option<&Described>,
+    mut described: Option<&mut Described>,
 ) -> Result<(), Problem> {
     for (row, (request, integer)) in batch.iter_mut().zip(integers).enumerate() {
-        put(column, request, integer, described).ok_or_else(|| Problem::Value {
+        put(column, request, integer, described.as_deref_mut()).ok_or_else(|| Problem::Value {
             column: name.to_owned(),
             row: first_row + row as u64,
             found: if column.signed { integer.to_string() } else { (integer as u64).to_string() },
@@ -672,7 +726,7 @@ fn put_floats(
     batch: &mut [Request],
     numbers: impl Iterator<Item = f64>,
     first_row: u64,
-    described: Option<&Described>,
+    mut described: Option<&mut Described>,
 ) -> Result<(), Problem> {
     /// 2^63.
     const END: f64 = (1_u64 << 63) as f64;
@@ -689,23 +743,32 @@ fn put_floats(
     };
     let scaled = Column { scale: 1, signed: false, ..column };
     for (row, (request, number)) in batch.iter_mut().zip(numbers).enumerate() {
-        integer(number).and_then(|integer| put(scaled, request, integer, described)).ok_or_else(|| Problem::Value {
-            column: name.to_owned(),
-            row: first_row + row as u64,
-            found: number.to_string(),
-            expected: match column.field {
-                Field::Time | Field::Latency => "a time below 2^64 ns",
-                Field::Offset | Field::Stream | Field::Content => "a whole number from 0 to 2^63",
-                _ => "a whole number from 0 to 2^32 - 1",
+        integer(number).and_then(|integer| put(scaled, request, integer, described.as_deref_mut())).ok_or_else(
+            || Problem::Value {
+                column: name.to_owned(),
+                row: first_row + row as u64,
+                found: number.to_string(),
+                expected: match column.field {
+                    Field::Time | Field::Latency => "a time below 2^64 ns",
+                    Field::Offset | Field::Stream | Field::Content => "a whole number from 0 to 2^63",
+                    _ => "a whole number from 0 to 2^32 - 1",
+                },
             },
-        })?;
+        )?;
     }
     Ok(())
 }
 
-fn put(column: Column, request: &mut Request, integer: i64, described: Option<&Described>) -> Option<()> {
-    let value = if column.signed { u64::try_from(integer).ok()? } else { integer as u64 };
-    let value = value.checked_mul(column.scale)?;
+fn put(column: Column, request: &mut Request, integer: i64, mut described: Option<&mut Described>) -> Option<()> {
+    let number = if column.signed { u64::try_from(integer).ok()? } else { integer as u64 };
+    if column.field == Field::Offset
+        && let Some(place) =
+            described.as_deref_mut().and_then(|described| described.place(number.to_string().as_bytes(), column.scale))
+    {
+        request.offset = place.ok()?;
+        return Some(());
+    }
+    let value = number.checked_mul(column.scale)?;
     match column.field {
         Field::Time => request.time_ns = value,
         Field::Offset => request.offset = value,
@@ -715,7 +778,7 @@ fn put(column: Column, request: &mut Request, integer: i64, described: Option<&D
         Field::Volume => request.volume = value.try_into().ok()?,
         Field::Length => request.length = value.try_into().ok()?,
         Field::Tenant => request.tenant = value.try_into().ok()?,
-        Field::Op => request.op = described?.op(value.to_string().as_bytes())?,
+        Field::Op => request.op = described?.op(number.to_string().as_bytes())?,
     }
     Some(())
 }
