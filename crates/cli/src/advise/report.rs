@@ -28,7 +28,7 @@ pub(super) fn summary(profile: &Profile, path: &Path) -> String {
     }
 }
 
-/// What the next runs with a profile get.
+/// Whether the next runs with this profile get advice, and if not, why.
 pub(crate) fn outlook(profile: &Profile, path: &Path) -> String {
     if profile.gets_advice() {
         "the next run gets advice".to_owned()
@@ -146,7 +146,7 @@ mod tests {
         Profile::parse(&format!("{head}{code}")).unwrap()
     }
 
-    /// What devices read for the whole program, its own pages among it, does not matter.
+    /// Advice depends on reads for the code. For the whole program, devices also read its own pages.
     #[test]
     fn advise_13_only_advice_that_comes_is_announced() {
         let path = Path::new("a.aoio");

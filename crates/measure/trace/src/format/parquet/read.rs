@@ -586,32 +586,26 @@ impl Pages {
 
     /// The next values as CSV would have them.
     pub(super) fn texts(&mut self, rows: usize, column: &ColumnDescriptor) -> Result<Vec<Vec<u8>>, Problem> {
-        fn shown<T: ToString>(values: impl Iterator<Item = T>) -> Vec<Vec<u8>> {
-            values.map(|value| value.to_string().into_bytes()).collect()
+        fn shown<T: DataType<T: ToString>>(
+            reader: &mut ColumnReaderImpl<T>,
+            values: &mut Vec<T::T>,
+            rows: usize,
+            column: &str,
+        ) -> Result<Vec<Vec<u8>>, Problem> {
+            read_values(reader, rows, &mut Vec::new(), values, column)?;
+            Ok(values.iter().map(|value| value.to_string().into_bytes()).collect())
         }
-        let (levels, name) = (&mut Vec::new(), column.name());
-        Ok(match self {
-            Pages::Int32(reader, values) => {
-                read_values(reader, rows, levels, values, name)?;
-                shown(values.iter())
-            }
-            Pages::Int64(reader, values) => {
-                read_values(reader, rows, levels, values, name)?;
-                shown(values.iter())
-            }
-            Pages::Float(reader, values) => {
-                read_values(reader, rows, levels, values, name)?;
-                shown(values.iter())
-            }
-            Pages::Double(reader, values) => {
-                read_values(reader, rows, levels, values, name)?;
-                shown(values.iter())
-            }
+        let name = column.name();
+        match self {
+            Pages::Int32(reader, values) => shown(reader, values, rows, name),
+            Pages::Int64(reader, values) => shown(reader, values, rows, name),
+            Pages::Float(reader, values) => shown(reader, values, rows, name),
+            Pages::Double(reader, values) => shown(reader, values, rows, name),
             Pages::Text(reader, values) => {
-                read_values(reader, rows, levels, values, name)?;
-                values.iter().map(|text| text.data().to_vec()).collect()
+                read_values(reader, rows, &mut Vec::new(), values, name)?;
+                Ok(values.iter().map(|text| text.data().to_vec()).collect())
             }
-        })
+        }
     }
 }
 
