@@ -76,7 +76,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-nbd", &[]),
     ("nigh-objects", &[]),
     ("nigh-output", &[]),
-    ("nigh-embed-bench", &["nigh-engine", "nigh-host", "nigh-policy"]),
+    ("nigh-embed-bench", &["nigh-host"]),
     ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch", "nigh-text", "nigh-tier"]),
     ("nigh-pattern", &[]),
     ("nigh-policy", &["nigh-pattern", "nigh-text"]),

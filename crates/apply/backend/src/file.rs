@@ -74,7 +74,7 @@ impl FileDevice {
         };
         let io = match ring {
             Some(ring) => Io::Ring(Box::new(ring)),
-            None => Io::Threads(Pool::new(&file, THREADS).map_err(no_threads)?),
+            None => Io::Threads(Pool::of_file(&file, THREADS).map_err(no_threads)?),
         };
         let asker = Arc::new(Asker::new(file.clone()).map_err(no_threads)?);
         let resizes = file.resizes();

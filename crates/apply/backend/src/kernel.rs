@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nigh_engine::Exclusive;
@@ -160,4 +162,19 @@ pub fn take_turns_of(length: Duration) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Number of forks from the first call, in this process or an ancestor, to this process. Threads of the ancestor do not run here.
+pub fn forks() -> u32 {
+    static WATCHED: Once = Once::new();
+    static FORKS: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn note() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    WATCHED.call_once(|| {
+        // SAFETY: the handler only changes an atomic.
+        let result = unsafe { libc::pthread_atfork(None, None, Some(note)) };
+        assert_eq!(result, 0, "no memory to watch forks");
+    });
+    FORKS.load(Ordering::Relaxed)
 }

@@ -5,6 +5,7 @@
 mod allocation;
 mod asker;
 mod below;
+mod custom;
 mod delay;
 mod device;
 mod driver;
@@ -36,11 +37,12 @@ mod units;
 mod uring;
 
 pub use below::{LevelLink, LevelNews, RemoteLevel, ServerShare, ServerState};
+pub use custom::{Custom, CustomAction, CustomDevice, CustomRequest};
 pub use device::{Completion, Device, Extent, Geometry, Job};
 pub use driver::{Driver, Handle};
 pub use error::{OpenError, OpenErrorKind, TargetError};
 pub use fault::{FaultKind, Planned};
-pub use kernel::{map_large_allocations, processor_time, release_memory, take_turns_of};
+pub use kernel::{forks, map_large_allocations, processor_time, release_memory, take_turns_of};
 pub use latency::Latency;
 pub use level::{Home, Image, LevelError, LevelFile, PLACES};
 pub use magic::format_of;

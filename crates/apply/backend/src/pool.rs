@@ -1,4 +1,4 @@
-//! Threads that do jobs on a file by blocking system calls.
+//! Threads that do jobs and may block: system calls on a file, or a device of the program's own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,6 @@ struct Jobs {
 }
 
 struct Common {
-    file: Arc<OpenFile>,
     jobs: Mutex<Jobs>,
     /// For the threads: something waits, or nothing more will.
     more: Condvar,
@@ -34,20 +33,43 @@ impl Common {
     }
 }
 
-/// The threads. Dropping it waits until all jobs are done.
+/// The place for completions of a pool's jobs.
+#[derive(Clone)]
+pub(crate) struct Outbox(Arc<Common>);
+
+impl Outbox {
+    /// A job is done. From any thread.
+    pub(crate) fn put(&self, completion: Completion) {
+        self.0.jobs().done.push(completion);
+        self.0.signal.raise();
+    }
+}
+
+/// The threads. Dropping it waits until each thread is done with its job, and all have been begun.
 pub(crate) struct Pool {
     common: Arc<Common>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl Pool {
-    pub(crate) fn new(file: &Arc<OpenFile>, threads: usize) -> io::Result<Pool> {
-        let (file, signal) = (file.clone(), Signal::new()?);
-        let common = Arc::new(Common { file, jobs: Mutex::default(), more: Condvar::new(), signal });
+    /// Threads that do jobs on `file`.
+    pub(crate) fn of_file(file: &Arc<OpenFile>, threads: usize) -> io::Result<Pool> {
+        let file = file.clone();
+        Pool::new(threads, move |mut job, done| {
+            let result = perform(&file, &mut job);
+            done.put(job.finish(result));
+        })
+    }
+
+    /// Threads that call `begin` with each job, which goes to the outbox when it is done.
+    pub(crate) fn new(threads: usize, begin: impl Fn(Job, &Outbox) + Send + Sync + 'static) -> io::Result<Pool> {
+        let common = Arc::new(Common { jobs: Mutex::default(), more: Condvar::new(), signal: Signal::new()? });
+        let begin = Arc::new(begin);
         let mut pool = Pool { common, threads: Vec::new() };
         for _ in 0..threads {
-            let common = pool.common.clone();
-            pool.threads.push(thread::Builder::new().name("nigh-io".to_owned()).spawn(move || work(&common))?);
+            let (outbox, begin) = (Outbox(pool.common.clone()), begin.clone());
+            let work = move || work(&outbox, &*begin);
+            pool.threads.push(thread::Builder::new().name("nigh-io".to_owned()).spawn(work)?);
         }
         Ok(pool)
     }
@@ -81,15 +103,13 @@ impl Drop for Pool {
     }
 }
 
-fn work(common: &Common) {
+fn work(outbox: &Outbox, begin: &impl Fn(Job, &Outbox)) {
+    let common = &outbox.0;
     let mut jobs = common.jobs();
     loop {
-        if let Some(mut job) = jobs.waiting.pop_front() {
+        if let Some(job) = jobs.waiting.pop_front() {
             drop(jobs);
-            let result = perform(&common.file, &mut job);
-            let completion = job.finish(result);
-            common.jobs().done.push(completion);
-            common.signal.raise();
+            begin(job, outbox);
             jobs = common.jobs();
         } else if jobs.ends {
             return;
@@ -111,7 +131,7 @@ mod models {
         let file = file(&[1, 2, 3]);
         check(3, move || {
             let mut requests = Requests::new();
-            let pool = Pool::new(&file, 2).expect("threads");
+            let pool = Pool::of_file(&file, 2).expect("threads");
             pool.submit(Job::new(0, requests.read(0)));
             pool.submit(Job::new(0, requests.read(2)));
             let mut done = Vec::new();
@@ -131,7 +151,7 @@ mod models {
         check(3, move || {
             let mut requests = Requests::new();
             crate::models::write(&file, &[0, 0]);
-            let pool = Pool::new(&file, 2).expect("threads");
+            let pool = Pool::of_file(&file, 2).expect("threads");
             pool.submit(Job::new(0, requests.write(0, 5)));
             pool.submit(Job::new(0, requests.write(1, 6)));
             let common = pool.common.clone();

@@ -15,6 +15,7 @@ use nigh_device::Profile;
 use nigh_nbd::uri::UriError;
 use nigh_text::nearest;
 
+use crate::custom::Custom;
 use crate::delay::{Delayed, Pace};
 use crate::device::Device;
 use crate::error::{OpenError, OpenErrorKind, TargetError};
@@ -57,6 +58,8 @@ pub enum Target {
     Nbd(NbdExport),
     /// A disk in an object store.
     Objects(ObjectTarget),
+    /// A device of the program's own, which no text names.
+    Custom(Custom),
     /// Another target, as slow as that.
     Delay(Latency, Box<Target>),
     /// Another target, as slow as a modelled device.
@@ -66,17 +69,25 @@ pub enum Target {
 }
 
 impl Target {
+    /// The target that it wraps.
+    fn inner(&self) -> Option<&Target> {
+        match self {
+            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
+                Some(inner)
+            }
+            _ => None,
+        }
+    }
+
     /// Most file descriptors that it takes while it is open.
     pub fn descriptors(&self) -> usize {
         match self {
             // Twice the file, the ring, the threads' signal, and one while it is opened.
             Target::File(_) | Target::Raw(_) => 5,
-            Target::Memory(_) => 0,
             Target::Nbd(export) => export.descriptors(),
             Target::Objects(disk) => disk.descriptors(),
-            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
-                inner.descriptors()
-            }
+            Target::Custom(_) => 1,
+            _ => self.inner().map_or(0, Target::descriptors),
         }
     }
 
@@ -92,6 +103,7 @@ impl Target {
             Target::Memory(size) => Box::new(Memory::new(*size)),
             Target::Nbd(export) => Box::new(export.open(options)?),
             Target::Objects(disk) => disk.open(options)?,
+            Target::Custom(custom) => custom.open().map_err(|source| self.failed("open", source))?,
             Target::Delay(latency, inner) => {
                 let inner = inner.open(options)?;
                 let paced = Paced::new(latency.clone(), self.size(inner.as_ref())?);
@@ -119,6 +131,7 @@ impl Target {
             Target::Memory(size) => Ok(*size),
             Target::Nbd(export) => export.check(options),
             Target::Objects(disk) => disk.check(),
+            Target::Custom(custom) => custom.size().map_err(|source| self.failed("get the size of", source)),
             Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Fault(_, inner) => inner.check(options),
             Target::Model(modelled, inner) => {
                 let profile = load(modelled)?;
@@ -129,26 +142,17 @@ impl Target {
         }
     }
 
-    /// The file or block device that its bytes are in; none where that is memory, an object store or behind an NBD server.
+    /// The file or block device that its bytes are in; `None` if they are elsewhere.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Target::File(path) | Target::Raw(path) => Some(path),
-            Target::Memory(_) | Target::Nbd(_) | Target::Objects(_) => None,
-            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
-                inner.path()
-            }
+            _ => self.inner()?.path(),
         }
     }
 
     /// Whether it is a disk in an object store.
     pub fn is_in_object_store(&self) -> bool {
-        match self {
-            Target::Objects(_) => true,
-            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) => false,
-            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
-                inner.is_in_object_store()
-            }
-        }
+        self.objects().is_some()
     }
 
     /// The error if another process has its file locked, by name: for programs that cannot look at other processes when they
@@ -156,42 +160,35 @@ impl Target {
     pub fn check_locks(&self, read_only: bool) -> Result<(), OpenError> {
         match self {
             Target::File(path) | Target::Raw(path) => OpenFile::check_locks(path, read_only),
-            Target::Unlocked(_) | Target::Memory(_) | Target::Nbd(_) | Target::Objects(_) => Ok(()),
-            Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.check_locks(read_only),
+            Target::Unlocked(_) => Ok(()),
+            _ => self.inner().map_or(Ok(()), |inner| inner.check_locks(read_only)),
         }
     }
 
     /// The profiles of devices that are read from files when it is opened.
     pub fn profiles(&self) -> Vec<&Path> {
-        match self {
-            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) | Target::Objects(_) => Vec::new(),
-            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Fault(_, inner) => inner.profiles(),
-            Target::Model(modelled, inner) => {
-                let own = modelled.is_file().then(|| Path::new(&modelled.profile));
-                own.into_iter().chain(inner.profiles()).collect()
-            }
-        }
+        let own = match self {
+            Target::Model(modelled, _) if modelled.is_file() => Some(Path::new(&modelled.profile)),
+            _ => None,
+        };
+        own.into_iter().chain(self.inner().map(Target::profiles).unwrap_or_default()).collect()
     }
 
     /// The disk in an object store that it is, or wraps.
     pub fn objects(&self) -> Option<&ObjectTarget> {
         match self {
             Target::Objects(disk) => Some(disk),
-            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) => None,
-            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
-                inner.objects()
-            }
+            _ => self.inner()?.objects(),
         }
     }
 
     /// Bytes of the device that this target wraps.
     fn size(&self, inner: &dyn Device) -> Result<u64, OpenError> {
-        inner.geometry().size().map_err(|source: io::Error| OpenError {
-            kind: OpenErrorKind::System,
-            action: "get the size of",
-            path: self.to_string().into(),
-            source,
-        })
+        inner.geometry().size().map_err(|source| self.failed("get the size of", source))
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> OpenError {
+        OpenError { kind: OpenErrorKind::System, action, path: self.to_string().into(), source }
     }
 }
 
@@ -349,6 +346,7 @@ impl fmt::Display for Target {
             Target::Raw(path) => write!(f, "raw:{}", path.display()),
             Target::Unlocked(inner) => write!(f, "unlocked:{inner}"),
             Target::Memory(size) => write!(f, "memory:{}", show_size(*size)),
+            Target::Custom(custom) => write!(f, "custom:{}", custom.name()),
             Target::Nbd(export) => export.fmt(f),
             Target::Objects(disk) => disk.fmt(f),
             Target::Delay(latency, inner) => {

@@ -94,7 +94,7 @@ impl Uring {
             free: (0..depth).rev().collect(),
             waiting: VecDeque::new(),
             // From the start, since later there may be no descriptors and threads.
-            pool: Pool::new(file, POOL_THREADS)?,
+            pool: Pool::of_file(file, POOL_THREADS)?,
             watching: false,
             stuck: false,
         })

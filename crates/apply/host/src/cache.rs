@@ -83,6 +83,8 @@ pub struct Cache {
     /// Whether the driver runs.
     driven: AtomicBool,
     pub(crate) started: Instant,
+    /// [`nigh_backend::forks`] at the start.
+    forks: u32,
     pub(crate) timer: Timer,
 }
 
@@ -138,6 +140,7 @@ impl Cache {
             handle,
             driven: AtomicBool::new(true),
             started: Instant::now(),
+            forks: nigh_backend::forks(),
             timer: Timer::default(),
         })
     }
@@ -174,6 +177,12 @@ impl Cache {
             Fault::SHUT_DOWN => HostError::Closed,
             fault => HostError::Device(fault),
         }
+    }
+
+    /// Whether this process is a child of the one that started the host: locks may be held for ever, and no thread runs.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        nigh_backend::forks() != self.forks
     }
 
     /// Whether the device driver runs.
@@ -384,52 +393,102 @@ impl Cache {
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        let (volume, size, range) = (client.disk.volume, client.disk.size(), submission.range.clone());
-        let shard = self.shard_of(volume, range.start);
-        let at = &self.shards[shard as usize];
-        let read = request(&client.disk, client.stream, &submission);
-        let span = Span { file: 0, bytes: range.clone(), end: size };
-        let own = |bytes| self.extents(bytes).filter(move |piece| self.shard_of(volume, piece.start) == shard);
-        let found = client.read(at, shard, &range, work);
-        let is_found = found.is_some();
-        let (submitted, ahead) = if let Some(data) = found {
-            // Nothing is fetched in a poisoned shard.
-            let limits = || {
-                let limits = self.peek(shard, |core| {
-                    client.part(shard).report(core);
-                    core.engine.limits_ahead(volume)
-                });
-                limits.unwrap_or_default()
-            };
-            let ahead = at.published.wanted(prefetcher, &span, limits);
-            (Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) }, ahead)
-        } else {
-            self.with(shard, work, |core, now| {
+        let (disk, range) = (&client.disk, submission.range.clone());
+        let shard = self.shard_of(disk.volume, range.start);
+        let read = request(disk, client.stream, &submission);
+        if let Some(data) = client.read(&self.shards[shard as usize], shard, &range, work) {
+            self.follow(client, shard, &read, prefetcher, work);
+            return Ok(Submitted { shard, token: 0, outcome: Some(Outcome::Data(data)) });
+        }
+        let mut ahead = None;
+        let submitted = self.with(shard, work, |core, now| {
+            client.part(shard).report(core);
+            let entry = core.waiters.vacant_entry();
+            let token = entry.key();
+            let read = Request { token: token as u64, ..read };
+            let places = |bytes: Range<u64>| self.extents_of(shard, disk.volume, ahead.insert(bytes).clone());
+            let reply = core.engine.read_ahead(now, read, prefetcher, span(disk, &range), places)?.reply;
+            let outcome = reply.map(|reply| reply.outcome);
+            if outcome.is_none() {
+                entry.insert(Waiting { waiter: waiter(), range });
+            }
+            Ok::<_, SubmitError>(Submitted { shard, token, outcome })
+        })??;
+        self.fetch_ahead(client, &read, ahead, Some(shard), work);
+        Ok(submitted)
+    }
+
+    /// A read of `range`, within one extent, if all of it is in memory: its bytes and their shard. Otherwise it is no read, not even for `prefetcher`,
+    /// which prefetches because of reads.
+    pub(crate) fn read_hit(
+        &self,
+        client: &Client,
+        range: Range<u64>,
+        prefetcher: Option<&mut Prefetcher>,
+        work: &mut Work,
+    ) -> Result<Option<(u32, Outcome)>, SubmitError> {
+        let disk = &client.disk;
+        let shard = self.shard_of(disk.volume, range.start);
+        let read = request(disk, client.stream, &Submission { op: Op::Read, range: range.clone(), fua: false });
+        if let Some(data) = client.read(&self.shards[shard as usize], shard, &range, work) {
+            if let Some(prefetcher) = prefetcher {
+                self.follow(client, shard, &read, prefetcher, work);
+            }
+            return Ok(Some((shard, Outcome::Data(data))));
+        }
+        let mut ahead = None;
+        let outcome = self.with(shard, work, |core, now| {
+            client.part(shard).report(core);
+            let outcome = core.engine.read_hit(now, &read)?;
+            if let (Some(Outcome::Data(_)), Some(prefetcher)) = (&outcome, prefetcher) {
+                let places = |bytes: Range<u64>| self.extents_of(shard, disk.volume, ahead.insert(bytes).clone());
+                core.engine.follow(now, &read, false, prefetcher, &span(disk, &range), places);
+            }
+            Ok::<_, SubmitError>(outcome)
+        })??;
+        self.fetch_ahead(client, &read, ahead, Some(shard), work);
+        Ok(outcome.map(|outcome| (shard, outcome)))
+    }
+
+    /// Prefetches what `prefetcher` requests because of `read`, which was a hit without the lock of `shard`.
+    fn follow(&self, client: &Client, shard: u32, read: &Request, prefetcher: &mut Prefetcher, work: &mut Work) {
+        // Nothing is fetched in a poisoned shard.
+        let limits = || {
+            let limits = self.peek(shard, |core| {
                 client.part(shard).report(core);
-                let entry = core.waiters.vacant_entry();
-                let token = entry.key();
-                let read = Request { token: token as u64, ..read };
-                let mut ahead = None;
-                let places = |bytes: Range<u64>| own(ahead.insert(bytes).clone());
-                let reply = core.engine.read_ahead(now, read, prefetcher, span, places)?.reply;
-                let outcome = reply.map(|reply| reply.outcome);
-                if outcome.is_none() {
-                    entry.insert(Waiting { waiter: waiter(), range });
-                }
-                Ok::<_, SubmitError>((Submitted { shard, token, outcome }, ahead))
-            })??
+                core.engine.limits_ahead(read.volume)
+            });
+            limits.unwrap_or_default()
         };
+        let span = span(&client.disk, &(read.offset..read.offset + read.length));
+        let ahead = self.shards[shard as usize].published.wanted(prefetcher, &span, limits);
+        self.fetch_ahead(client, read, ahead, None, work);
+    }
+
+    /// Prefetches `ahead` because of `read`, except in the shard `done`.
+    fn fetch_ahead(
+        &self,
+        client: &Client,
+        read: &Request,
+        ahead: Option<Range<u64>>,
+        done: Option<u32>,
+        work: &mut Work,
+    ) {
         for piece in ahead.into_iter().flat_map(|ahead| self.extents(ahead)) {
-            let of = self.shard_of(volume, piece.start);
-            if is_found || of != shard {
+            let of = self.shard_of(read.volume, piece.start);
+            if done != Some(of) {
                 // It is a hint: blocks that are not prefetched are loaded when they are read.
                 let _ = self.with(of, work, |core, now| {
                     client.part(of).report(core);
-                    core.engine.fetch_ahead(now, &read, piece);
+                    core.engine.fetch_ahead(now, read, piece);
                 });
             }
         }
-        Ok(submitted)
+    }
+
+    /// The parts of a range of `volume` that `shard` has.
+    fn extents_of(&self, shard: u32, volume: Volume, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        self.extents(range).filter(move |piece| self.shard_of(volume, piece.start) == shard)
     }
 
     /// Flushes one shard of a disk.
@@ -566,6 +625,11 @@ impl Cache {
             ),
         }
     }
+}
+
+/// The position of a read of `range` of `disk`, for read-ahead.
+fn span(disk: &Disk, range: &Range<u64>) -> Span {
+    Span { file: 0, bytes: range.clone(), end: disk.size() }
 }
 
 /// The engine's request of a submission, without a token.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use nigh_engine::Outcome;
+use nigh_engine::{Outcome, Shared};
 
 use crate::cache::Cache;
 use crate::disk::{Disk, Measure};
@@ -16,8 +16,26 @@ use crate::error::HostError;
 use crate::sync::lock;
 use crate::work::{Outlet, Waiter, Work};
 
+/// The bytes of a request.
+pub(crate) enum Bytes {
+    /// Those that are written, or as many as are read.
+    Own(Vec<u8>),
+    /// Those of the only piece of a read stay in the cache: in the frames of this shard, once it is complete.
+    Pinned(Option<(u32, Shared)>),
+}
+
+impl Bytes {
+    /// Those of a request that has bytes of its own.
+    pub(crate) fn own(self) -> Vec<u8> {
+        match self {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Pinned(_) => Vec::new(),
+        }
+    }
+}
+
 /// The callback.
-pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, HostError>) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Result<Bytes, HostError>) + Send>;
 
 thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
@@ -46,7 +64,7 @@ pub(crate) struct Call {
 struct State {
     /// Pieces that are not complete, plus one for the submission.
     left: usize,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     error: Option<HostError>,
     done: Option<Done>,
 }
@@ -58,7 +76,7 @@ impl Call {
         pieces: usize,
         origin: u64,
         measure: Measure,
-        bytes: Vec<u8>,
+        bytes: Bytes,
         done: Done,
     ) -> Arc<Call> {
         let state = State { left: pieces + 1, bytes, error: None, done: Some(done) };
@@ -103,12 +121,19 @@ impl Waiter for Call {
     fn deliver(self: Arc<Self>, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work) {
         match outcome {
             Outcome::Fill(mut fill) => {
-                fill.frames.copy_from(&lock(&self.state).bytes[self.part(&range)]);
+                if let Bytes::Own(bytes) = &lock(&self.state).bytes {
+                    fill.frames.copy_from(&bytes[self.part(&range)]);
+                }
                 self.cache.commit(shard, fill, work)
             }
             Outcome::Data(data) => {
-                data.copy_to(&mut lock(&self.state).bytes[self.part(&range)]);
-                work.release(shard, data);
+                match &mut lock(&self.state).bytes {
+                    Bytes::Own(bytes) => {
+                        data.copy_to(&mut bytes[self.part(&range)]);
+                        work.release(shard, data);
+                    }
+                    Bytes::Pinned(pinned) => *pinned = Some((shard, data)),
+                }
                 self.end_piece(None, work);
             }
             Outcome::Done => self.end_piece(None, work),
@@ -137,7 +162,8 @@ impl Outlet for Call {
 impl Call {
     fn call_back(&self) {
         let mut state = lock(&self.state);
-        let (bytes, error, done) = (std::mem::take(&mut state.bytes), state.error.take(), state.done.take());
+        let bytes = std::mem::replace(&mut state.bytes, Bytes::Pinned(None));
+        let (error, done) = (state.error.take(), state.done.take());
         drop(state);
         let waited = self.measure == Measure::Hit && self.waited.load(Ordering::Relaxed);
         self.disk.measure(if waited { Measure::Miss } else { self.measure }, self.since.elapsed());

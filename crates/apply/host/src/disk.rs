@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::device::DiskDevice;
 use crate::latency::Histogram;
-use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, TARGETS_MAX};
+use crate::settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, TARGETS_MAX};
 use crate::sync::{lock, read, write};
 use crate::throttle::Throttle;
 use nigh_backend::{Extent, Stamp, joint_stamp};
@@ -63,6 +63,8 @@ pub struct Disk {
     silent: AtomicBool,
     opening: Mutex<Opening>,
     opened: Condvar,
+    /// Blocks that programs are changing.
+    edited: Mutex<BTreeSet<u64>>,
     /// The fault of the flush by which data was lost.
     lost: OnceLock<Fault>,
     /// The shards whose writes have failed for long.
@@ -111,6 +113,7 @@ impl Disk {
             silent: AtomicBool::new(false),
             opening: Mutex::new(Opening::Open),
             opened: Condvar::new(),
+            edited: Mutex::default(),
             lost: OnceLock::new(),
             failing: Mutex::default(),
             hits: Histogram::default(),
@@ -315,6 +318,25 @@ impl Disk {
     /// The devices are gone.
     pub(crate) fn forget_devices(&self) {
         self.devices.iter().for_each(|device| device.forget());
+    }
+
+    /// A program begins to change the blocks of `range`; returns false if one of them is being changed.
+    pub(crate) fn begin_change(&self, range: &Range<u64>) -> bool {
+        let mut edited = lock(&self.edited);
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        let is_free = edited.range(blocks.clone()).next().is_none();
+        if is_free {
+            edited.extend(blocks);
+        }
+        is_free
+    }
+
+    /// The change that began with `begin_change` is over.
+    pub(crate) fn end_change(&self, range: &Range<u64>) {
+        let mut edited = lock(&self.edited);
+        for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            edited.remove(&block);
+        }
     }
 
     /// Its size in the engines, in bytes.

@@ -143,7 +143,8 @@ fn hide(disk: &Disk) -> bool {
 /// Ends a host, whose threads these are: none if that was done before. A change in progress is waited for, but with `until`, the time
 /// limit, no longer than `CHANGING`. Disks whose blocks cannot be written are added to `unwritten`.
 fn end(common: &Common, threads: Vec<JoinHandle<()>>, until: Option<Instant>, unwritten: &Mutex<Vec<Unwritten>>) {
-    if threads.is_empty() {
+    // In a child of the process that started it, the threads do not run, and nothing is to be written.
+    if threads.is_empty() || common.cache.is_forked() {
         return;
     }
     let Common { cache, handle, stopping, closed, administration, .. } = common;
@@ -192,7 +193,7 @@ pub(crate) fn shut_down_within(
     threads: Vec<JoinHandle<()>>,
     limit: Duration,
 ) -> Result<(), Vec<Unwritten>> {
-    if threads.is_empty() {
+    if threads.is_empty() || common.cache.is_forked() {
         return Ok(());
     }
     let until = Instant::now() + limit;

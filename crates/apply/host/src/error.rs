@@ -8,7 +8,7 @@ use nigh_control::sidecar::SidecarError;
 use nigh_engine::{ConfigError, Fault};
 
 use crate::extent::FileExtent;
-use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX, LEVELS_MAX, TARGETS_MAX, TENANT_NAME_MAX};
+use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX, LEVELS_MAX, PIN_MOST, TARGETS_MAX, TENANT_NAME_MAX};
 
 /// An assertion of a shard's engine failed: the shard is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +47,18 @@ pub enum HostError {
     /// The range passes the end of the disk.
     #[error("the range passes the end of the disk")]
     OutOfRange,
+    /// The process is a child of the one that started the host, whose threads do not run in it.
+    #[error("the cache belongs to the process that forked this one")]
+    Forked,
+    /// The range cannot be pinned.
+    #[error("a pin has 1 byte to {} KiB, within one MiB of the disk, and whole blocks if it is to be changed", PIN_MOST >> 10)]
+    PinRange,
+    /// The session has as many blocks pinned as it can.
+    #[error("the session has as many blocks pinned as it can")]
+    TooManyPins,
+    /// Another change of the same blocks is not committed yet.
+    #[error("the blocks are being changed")]
+    BeingChanged,
     /// The device failed.
     #[error(transparent)]
     Device(#[from] Fault),

@@ -22,6 +22,7 @@ mod extent;
 mod failing;
 mod faults;
 mod flush;
+mod future;
 mod hints;
 mod host;
 mod latency;
@@ -30,6 +31,8 @@ mod levels;
 mod locked;
 mod mailbox;
 mod opening;
+mod pinned;
+mod pins;
 mod readahead;
 mod session;
 mod settings;
@@ -48,6 +51,8 @@ mod work;
 pub use nigh_content::Scheme;
 pub use nigh_control::{Allocation, Chunk, Directive, Order};
 pub use nigh_engine::{Fault, WriteMode};
+pub use nigh_policy::{Spec, Stream};
+pub use nigh_prefetch::Spec as ReadAheadSpec;
 
 pub use check::problems;
 pub use content::ContentStatistics;
@@ -59,15 +64,21 @@ pub use extent::FileExtent;
 pub use host::Host;
 pub use latency::{Latencies, LatencySummary};
 pub use level::{LevelServerStatistics, LevelStatistics};
-pub use nigh_backend::{ClientTlsSettings, ServerShare};
+pub use nigh_backend::{ClientTlsSettings, Custom, CustomAction, CustomDevice, CustomRequest, ServerShare, Target};
 pub use opening::Late;
+pub use pinned::{Pinned, PinnedMut};
 pub use session::Session;
 pub use settings::{
-    BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings,
-    TARGETS_MAX, WarmSettings,
+    BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, PIN_MOST, RemoteLevelSettings,
+    Settings, TARGETS_MAX, WarmSettings,
 };
 pub use statistics::{CandidateStatistics, ChoiceStatistics, DiskStatistics, HostStatistics, TargetStatistics};
 pub use tenants::{TenantStatistics, agree_in_tenants};
+
+/// The tutorial, whose programs are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/embed.md")]
+struct Embed;
 
 /// The interface for front ends: requests that do not wait, and replies to waiters.
 pub mod front {

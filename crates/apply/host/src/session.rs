@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use nigh_engine::{Op, Outcome, Refusal};
+use nigh_engine::{Op, Outcome, Refusal, Shared};
 use nigh_policy::Stream;
+use nigh_prefetch::Prefetcher;
 
 use crate::cache::{Cache, Submission, pieces};
 use crate::call::{self, Call};
@@ -22,31 +23,49 @@ use crate::work::{Submitted, Waiter, Work};
 /// Pieces of a request that are in progress at a time.
 const PIECES_MOST: usize = 8;
 
-/// A program's use of a disk, from any thread. Read-ahead depends only on the reads of the session.
+/// A program's use of a disk, from any thread. Read-ahead depends only on the reads of the session. Clones are the same session.
 ///
 /// Requests of one session that overlap in time may be executed in any order.
+#[derive(Clone)]
 pub struct Session {
-    cache: Arc<Cache>,
-    client: Client,
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the clones of a session share.
+pub(crate) struct Inner {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) client: Client,
     ahead: Mutex<Ahead>,
 }
 
 /// The bytes of a request.
-enum Bytes<'a> {
+pub(crate) enum Bytes<'a> {
     None,
     Into(&'a mut [u8]),
     From(&'a [u8]),
+    /// Those of its only piece stay in the cache, in the frames of this shard.
+    Pin(&'a mut Option<(u32, Shared)>),
+}
+
+impl Inner {
+    /// Calls `read` with the session's prefetcher; without one if read-ahead is off.
+    #[inline]
+    pub(crate) fn with_prefetcher<R>(&self, read: impl FnOnce(Option<&mut Prefetcher>) -> R) -> R {
+        let setting = self.cache.readahead();
+        if setting.is_on() { read(lock(&self.ahead).prefetcher(setting)) } else { read(None) }
+    }
 }
 
 impl Session {
     pub(crate) fn new(cache: &Arc<Cache>, disk: &Arc<Disk>, stream: Stream) -> Session {
         let client = cache.client(disk, stream);
-        Session { cache: cache.clone(), client, ahead: Mutex::new(Ahead::new(cache.readahead())) }
+        let ahead = Mutex::new(Ahead::new(cache.readahead()));
+        Session { inner: Arc::new(Inner { cache: cache.clone(), client, ahead }) }
     }
 
     /// The disk.
     pub fn disk(&self) -> &Disk {
-        &self.client.disk
+        &self.inner.client.disk
     }
 
     /// Reads from `offset` until `into` is full.
@@ -55,7 +74,7 @@ impl Session {
         if range.is_empty() {
             return Ok(());
         }
-        self.take_turn(into.len())?;
+        self.take_turn(into.len() as u64)?;
         self.perform(Op::Read, pieces(range, PIECE), false, Measure::Hit, Bytes::Into(into))
     }
 
@@ -65,22 +84,23 @@ impl Session {
         if range.is_empty() {
             return Ok(());
         }
-        self.take_turn(from.len())?;
+        self.take_turn(from.len() as u64)?;
         self.perform(Op::Write, pieces(range, PIECE), durable, Measure::Write, Bytes::From(from))
     }
 
     /// Makes everything that was written before stable.
     pub fn flush(&self) -> Result<(), HostError> {
+        self.range(0, 0)?;
         self.take_turn(0)?;
         let since = Instant::now();
         let written = loop {
-            match self.cache.write_back(&self.client.disk) {
+            match self.inner.cache.write_back(&self.inner.client.disk) {
                 Ok(written) => break written,
-                Err(_) if self.client.disk.wait_for_opening() => {}
+                Err(_) if self.inner.client.disk.wait_for_opening() => {}
                 Err(_) => return Err(HostError::Closed),
             }
         };
-        self.client.disk.measure(Measure::Flush, since.elapsed());
+        self.inner.client.disk.measure(Measure::Flush, since.elapsed());
         written
     }
 
@@ -101,17 +121,17 @@ impl Session {
         }
         for step in pieces(range.clone(), STEP) {
             // The device may have to write zeroes.
-            self.take_turn(if op == Op::Trim { 0 } else { (step.end - step.start) as usize })?;
+            self.take_turn(if op == Op::Trim { 0 } else { step.end - step.start })?;
         }
-        self.perform(op, self.cache.extents(range), false, Measure::Write, Bytes::None)
+        self.perform(op, self.inner.cache.extents(range), false, Measure::Write, Bytes::None)
     }
 
     /// `range` will be read soon. Returns at once.
     pub fn prefetch(&self, range: Range<u64>) -> Result<(), HostError> {
         let range = self.range(range.start, range.end.saturating_sub(range.start) as usize)?;
         let mut work = Work::default();
-        self.cache.prefetch(&self.client, range, &mut work);
-        self.cache.dispatch(&mut work, None);
+        self.inner.cache.prefetch(&self.inner.client, range, &mut work);
+        self.inner.cache.dispatch(&mut work, None);
         Ok(())
     }
 
@@ -125,7 +145,8 @@ impl Session {
             Err(error) => return done(Err(error)),
         };
         let pieces = pieces(range, PIECE);
-        self.start(Op::Read, pieces, false, Measure::Hit, vec![0; length], Box::new(done));
+        let done = |ended: Result<call::Bytes, HostError>| done(ended.map(call::Bytes::own));
+        self.start(Op::Read, pieces, false, Measure::Hit, call::Bytes::Own(vec![0; length]), Box::new(done));
     }
 
     /// Writes `bytes` at `offset`, and calls `done` with them, as [`read_then`](Session::read_then) does.
@@ -141,35 +162,43 @@ impl Session {
             Ok(range) => range,
             Err(error) => return done(Err(error)),
         };
-        self.start(Op::Write, pieces(range, PIECE), durable, Measure::Write, bytes, Box::new(done));
+        let done = |ended: Result<call::Bytes, HostError>| done(ended.map(call::Bytes::own));
+        self.start(Op::Write, pieces(range, PIECE), durable, Measure::Write, call::Bytes::Own(bytes), Box::new(done));
     }
 
     /// Makes everything that was written before stable, and calls `done`, as [`read_then`](Session::read_then) does,
     /// with no bytes.
     pub fn flush_then(&self, done: impl FnOnce(Result<Vec<u8>, HostError>) + Send + 'static) {
-        let shards = (0..self.cache.shards()).map(|_| 0..0);
-        self.start(Op::Flush, shards, false, Measure::Flush, Vec::new(), Box::new(done));
+        if let Err(error) = self.range(0, 0) {
+            return done(Err(error));
+        }
+        let shards = (0..self.inner.cache.shards()).map(|_| 0..0);
+        let done = |ended: Result<call::Bytes, HostError>| done(ended.map(call::Bytes::own));
+        self.start(Op::Flush, shards, false, Measure::Flush, call::Bytes::Own(Vec::new()), Box::new(done));
     }
 
-    fn range(&self, offset: u64, length: usize) -> Result<Range<u64>, HostError> {
-        let end = offset.checked_add(length as u64).filter(|end| *end <= self.client.disk.size());
+    pub(crate) fn range(&self, offset: u64, length: usize) -> Result<Range<u64>, HostError> {
+        if self.inner.cache.is_forked() {
+            return Err(HostError::Forked);
+        }
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.inner.client.disk.size());
         end.map(|end| offset..end).ok_or(HostError::OutOfRange)
     }
 
-    fn writable(&self, offset: u64, length: usize) -> Result<Range<u64>, HostError> {
-        if self.client.disk.read_only() {
+    pub(crate) fn writable(&self, offset: u64, length: usize) -> Result<Range<u64>, HostError> {
+        if self.inner.client.disk.read_only() {
             return Err(HostError::ReadOnly);
         }
         self.range(offset, length)
     }
 
     /// Waits until the request is within the disk's rates.
-    fn take_turn(&self, bytes: usize) -> Result<(), HostError> {
+    pub(crate) fn take_turn(&self, bytes: u64) -> Result<(), HostError> {
         if call::is_running() {
             return Err(HostError::InCallback);
         }
-        if self.client.disk.is_throttled() {
-            self.client.disk.park_for_turn(bytes as u64);
+        if self.inner.client.disk.is_throttled() {
+            self.inner.client.disk.park_for_turn(bytes);
         }
         Ok(())
     }
@@ -186,15 +215,14 @@ impl Session {
     ) -> Result<Submitted, SubmitError> {
         let submission = Submission { op, range: range.clone(), fua };
         match op {
-            Op::Flush => self.cache.flush(flushed, &self.client.disk, work, waiter),
-            Op::Read if self.cache.readahead().is_on() => {
-                let mut ahead = lock(&self.ahead);
-                match ahead.prefetcher(self.cache.readahead()) {
-                    Some(prefetcher) => self.cache.read_ahead(&self.client, submission, prefetcher, work, waiter),
-                    None => self.cache.submit(&self.client, submission, work, waiter),
+            Op::Flush => self.inner.cache.flush(flushed, &self.inner.client.disk, work, waiter),
+            Op::Read => self.inner.with_prefetcher(|prefetcher| match prefetcher {
+                Some(prefetcher) => {
+                    self.inner.cache.read_ahead(&self.inner.client, submission, prefetcher, work, waiter)
                 }
-            }
-            _ => self.cache.submit(&self.client, submission, work, waiter),
+                None => self.inner.cache.submit(&self.inner.client, submission, work, waiter),
+            }),
+            _ => self.inner.cache.submit(&self.inner.client, submission, work, waiter),
         }
     }
 
@@ -204,26 +232,26 @@ impl Session {
             SubmitError::Poisoned(poisoned) => return Err(poisoned.into()),
             SubmitError::Refused(refusal) => refusal,
         };
-        self.cache.dispatch(work, None);
+        self.inner.cache.dispatch(work, None);
         match refusal {
             // The disk has become shorter.
             Refusal::OutOfRange => Err(HostError::OutOfRange),
             _ if call::is_running() => Err(HostError::InCallback),
             Refusal::Busy => {
                 match shard {
-                    Some(shard) => self.cache.wait_for_room_in(shard),
-                    None => self.cache.wait_for_room(&self.client.disk, start),
+                    Some(shard) => self.inner.cache.wait_for_room_in(shard),
+                    None => self.inner.cache.wait_for_room(&self.inner.client.disk, start),
                 }
                 Ok(())
             }
-            Refusal::NoVolume if self.client.disk.wait_for_opening() => Ok(()),
+            Refusal::NoVolume if self.inner.client.disk.wait_for_opening() => Ok(()),
             Refusal::NoVolume => Err(HostError::Closed),
             Refusal::TooLong => unreachable!("pieces are short"),
         }
     }
 
     /// Submits `pieces` and waits for the end of all.
-    fn perform(
+    pub(crate) fn perform(
         &self,
         op: Op,
         pieces: impl Iterator<Item = Range<u64>>,
@@ -242,14 +270,17 @@ impl Session {
             match (outcome, &mut bytes) {
                 (Outcome::Fill(mut fill), Bytes::From(from)) => {
                     fill.frames.copy_from(&from[part]);
-                    self.cache.commit(shard, fill, work);
+                    self.inner.cache.commit(shard, fill, work);
                     return false;
                 }
                 (Outcome::Data(data), Bytes::Into(into)) => {
                     data.copy_to(&mut into[part]);
                     work.release(shard, data);
                 }
-                (Outcome::Failed(fault), _) => *result = result.clone().and(Err(self.cache.failure(shard, fault))),
+                (Outcome::Data(data), Bytes::Pin(pinned)) => **pinned = Some((shard, data)),
+                (Outcome::Failed(fault), _) => {
+                    *result = result.clone().and(Err(self.inner.cache.failure(shard, fault)))
+                }
                 _ => {}
             }
             true
@@ -264,7 +295,7 @@ impl Session {
                     }
                     // Replies that have arrived hold frames.
                     Err(SubmitError::Refused(Refusal::Busy)) if left > 0 => {
-                        self.cache.dispatch(&mut work, None);
+                        self.inner.cache.dispatch(&mut work, None);
                         let letter = mailbox.get().expect("it waits for pieces").wait();
                         left -= usize::from(take(letter, origin, &mut work, &mut result));
                     }
@@ -282,40 +313,40 @@ impl Session {
                 None => waited = true,
             }
             while left >= PIECES_MOST {
-                self.cache.dispatch(&mut work, None);
+                self.inner.cache.dispatch(&mut work, None);
                 let letter = mailbox.get().expect("it waits for pieces").wait();
                 left -= usize::from(take(letter, origin, &mut work, &mut result));
             }
         }
         while left > 0 {
-            self.cache.dispatch(&mut work, None);
+            self.inner.cache.dispatch(&mut work, None);
             let letter = mailbox.get().expect("it waits for pieces").wait();
             left -= usize::from(take(letter, origin.expect("there were pieces"), &mut work, &mut result));
         }
-        self.cache.dispatch(&mut work, None);
+        self.inner.cache.dispatch(&mut work, None);
         let measure = if waited && measure == Measure::Hit { Measure::Miss } else { measure };
-        self.client.disk.measure(measure, since.elapsed());
+        self.inner.client.disk.measure(measure, since.elapsed());
         result
     }
 
     /// Submits `pieces`; when all are complete, `done` is called.
-    fn start(
+    pub(crate) fn start(
         &self,
         op: Op,
         pieces: impl ExactSizeIterator<Item = Range<u64>> + Clone,
         fua: bool,
         measure: Measure,
-        bytes: Vec<u8>,
+        bytes: call::Bytes,
         done: call::Done,
     ) {
-        if self.client.disk.is_throttled() {
-            let moved = matches!(op, Op::Read | Op::Write);
-            if let Err(error) = self.take_turn(if moved { bytes.len() } else { 0 }) {
+        if self.inner.client.disk.is_throttled() {
+            let moved = if op == Op::Flush { 0 } else { pieces.clone().map(|piece| piece.end - piece.start).sum() };
+            if let Err(error) = self.take_turn(moved) {
                 return done(Err(error));
             }
         }
         let origin = pieces.clone().next().map_or(0, |piece| piece.start);
-        let call = Call::new(&self.cache, &self.client.disk, pieces.len(), origin, measure, bytes, done);
+        let call = Call::new(&self.inner.cache, &self.inner.client.disk, pieces.len(), origin, measure, bytes, done);
         let mut work = Work::default();
         for (at, piece) in pieces.enumerate() {
             let shard = (op == Op::Flush).then_some(at as u32);
@@ -339,6 +370,6 @@ impl Session {
             }
         }
         call.end_submission(&mut work);
-        self.cache.dispatch(&mut work, None);
+        self.inner.cache.dispatch(&mut work, None);
     }
 }

@@ -16,6 +16,8 @@ use nigh_prefetch::Spec as ReadAhead;
 pub const BLOCK: u64 = 4096;
 /// Longest read or write of an engine: the frames that one client can hold while it sends or receives.
 pub const PIECE: u64 = 256 << 10;
+/// Most bytes of a pin.
+pub const PIN_MOST: u64 = PIECE;
 /// Long trims and zeroes, and what is fetched ahead on request, are charged to the rates of a disk in steps of this many bytes, each as a
 /// request.
 pub const STEP: u64 = 32 << 20;

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use slab::Slab;
 
 use crate::disk::Disk;
+use crate::pins::{Pinning, Pins};
 use crate::work::Waiting;
 
 /// A part of the cache.
@@ -21,6 +22,7 @@ pub(crate) struct Shard {
     pub(crate) unknown: Mutex<VecDeque<Arc<Part>>>,
     /// Signalled when a request was replied to.
     pub(crate) room: Condvar,
+    pins: Arc<Pins>,
 }
 
 /// The state that the lock guards.
@@ -40,8 +42,11 @@ pub(crate) struct Core {
 pub(crate) struct Part {
     pub(crate) published: Published,
     list: Mutex<List>,
-    /// Keeps the number of its volume from being used for another one.
-    _disk: Arc<Disk>,
+    pinning: Pinning,
+    /// Those of the shard.
+    pins: Arc<Pins>,
+    /// Its number is not used for another one as long as it is here.
+    disk: Arc<Disk>,
 }
 
 struct List {
@@ -54,7 +59,20 @@ impl Part {
     pub(crate) fn new(shard: &Shard, disk: &Arc<Disk>, stream: Stream) -> Part {
         let noted = Noted::new(disk.volume, disk.tenant, stream);
         let list = Mutex::new(List { noted, is_entered: false });
-        Part { published: shard.published.clone(), list, _disk: disk.clone() }
+        let (published, pins) = (shard.published.clone(), shard.pins.clone());
+        Part { published, list, pinning: Pinning::default(), pins, disk: disk.clone() }
+    }
+
+    /// Counts `blocks` pinned blocks more, unless there are too many.
+    #[inline]
+    pub(crate) fn count_pins(&self, blocks: u32) -> bool {
+        self.pinning.take(blocks, &self.pins, self.disk.volume)
+    }
+
+    /// Counts `blocks` pinned blocks less.
+    #[inline]
+    pub(crate) fn uncount_pins(&self, blocks: u32) {
+        self.pinning.give(blocks, &self.pins, self.disk.volume);
     }
 
     /// Reports the list to the engine, which is that of its shard.
@@ -67,11 +85,23 @@ impl Part {
     }
 }
 
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.pinning.end(&self.pins, self.disk.volume);
+    }
+}
+
 impl Shard {
     pub(crate) fn new(engine: Engine) -> Shard {
+        let pins = Arc::new(Pins::new(engine.config().spare));
         let published = engine.published().clone();
         let core = Core { engine, waiters: Slab::new(), queueing: 0, poisoned: false, acquisitions: 0 };
-        Shard { core: Mutex::new(core), published, unknown: Mutex::default(), room: Condvar::new() }
+        Shard { core: Mutex::new(core), published, unknown: Mutex::default(), room: Condvar::new(), pins }
+    }
+
+    /// Blocks that the only client can pin.
+    pub(crate) fn pins_most(&self) -> u32 {
+        self.pins.most_of_one()
     }
 
     /// Locks it for a call.

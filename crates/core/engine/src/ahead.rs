@@ -35,12 +35,26 @@ impl Engine {
         places: impl FnOnce(Range<u64>) -> P,
     ) -> Result<Submitted, Refusal> {
         let submitted = self.submit(now, read)?;
-        if let Some(ahead) = self.wanted(&read, submitted.missed, prefetcher, &span) {
+        self.follow(now, &read, submitted.missed, prefetcher, &span, places);
+        Ok(submitted)
+    }
+
+    /// Prefetches what `prefetcher` requests because of `read`, as [`Engine::read_ahead`] does after it submitted the read, which found all its
+    /// blocks in memory unless it `missed`.
+    pub fn follow<P: IntoIterator<Item = Range<u64>>>(
+        &mut self,
+        now: u64,
+        read: &Request,
+        missed: bool,
+        prefetcher: &mut Prefetcher,
+        span: &Span,
+        places: impl FnOnce(Range<u64>) -> P,
+    ) {
+        if let Some(ahead) = self.wanted(read, missed, prefetcher, span) {
             for place in places(ahead) {
-                self.fetch_ahead(now, &read, place);
+                self.fetch_ahead(now, read, place);
             }
         }
-        Ok(submitted)
     }
 
     /// The bytes of the file that `prefetcher` requests because of `read`, which is at `span`.

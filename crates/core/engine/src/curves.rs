@@ -4,6 +4,8 @@
 //! 2. A curve follows the policy in charge and the size: at every 64th sampled reference, it learns both. A tenant's size changes all the time, so its curve begins anew
 //!    only when the tenant has a quarter more blocks or less.
 
+use std::borrow::Cow;
+
 use nigh_policy::curve::{Curve, Measured};
 use nigh_policy::{Access, Kind, Spec, Tenant};
 
@@ -48,7 +50,7 @@ pub(crate) struct Curves {
 }
 
 /// The simulated policy, whether another policy has chosen it, and the blocks of the cache or tenant.
-type Present = (Spec, bool, u32);
+type Present<'a> = (Cow<'a, Spec>, bool, u32);
 
 impl Curves {
     pub(crate) fn new(config: &Config) -> Curves {
@@ -163,23 +165,23 @@ impl Curves {
 }
 
 /// The policy and the size that the curve of `tenant`, or of the whole cache, has to simulate.
-fn present(tenant: Tenant, decider: &dyn Decider, policy: &Spec, size: &Size) -> Result<Present, String> {
+fn present<'a>(tenant: Tenant, decider: &dyn Decider, policy: &'a Spec, size: &Size) -> Result<Present<'a>, String> {
     if policy.is_unified() {
         return Err(format!("{policy} decides for levels, too"));
     }
     let Some(tenants) = decider.tenants() else {
         let in_charge = decider.chosen().and_then(|chosen| chosen.in_charge().cloned());
         let chosen = in_charge.is_some();
-        return Ok((in_charge.unwrap_or_else(|| policy.clone()), chosen, size.capacity));
+        return Ok((in_charge.map_or(Cow::Borrowed(policy), Cow::Owned), chosen, size.capacity));
     };
     let Some((spec, chosen)) = tenants.in_charge(tenant) else {
         return Err("hints put mru in charge".to_owned());
     };
-    Ok((spec, chosen, tenants.size(tenant)))
+    Ok((Cow::Owned(spec), chosen, tenants.size(tenant)))
 }
 
 /// Makes `curve` simulate what is present.
-fn look(curve: &mut Curve, present: Result<Present, String>, by_tenant: bool) -> Result<(), String> {
+fn look(curve: &mut Curve, present: Result<Present<'_>, String>, by_tenant: bool) -> Result<(), String> {
     let (spec, chosen, blocks) = present?;
     let (.., before) = curve.of();
     let is_similar = 4 * u64::from(blocks) > 3 * u64::from(before) && 4 * u64::from(blocks) < 5 * u64::from(before);

@@ -160,20 +160,26 @@ impl Engine {
     /// `next_reply`. A read gets `Data`, a write first `Fill`, everything else `Done`, or `Failed`.
     #[inline]
     pub fn submit(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
-        self.check_request(&request)?;
         if request.op == Op::Read {
-            if self.is_check_due()
-                && let Err(fault) = self.inspect(&request, now)
-            {
-                let reply = Some(Reply { token: request.token, outcome: Outcome::Failed(fault) });
-                return Ok(Submitted { reply, missed: false });
+            if let Some(outcome) = self.read_hit(now, &request)? {
+                return Ok(Submitted { reply: Some(Reply { token: request.token, outcome }), missed: false });
             }
-            if let Some(data) = self.hit(&request) {
-                let reply = Some(Reply { token: request.token, outcome: Outcome::Data(data) });
-                return Ok(Submitted { reply, missed: false });
-            }
+        } else {
+            self.check_request(&request)?;
         }
         self.submit_slowly(now, request)
+    }
+
+    /// The reply to a read, `Data` or `Failed`, if all of it is in memory; otherwise nothing happens.
+    #[inline]
+    pub fn read_hit(&mut self, now: u64, read: &Request) -> Result<Option<Outcome>, Refusal> {
+        self.check_request(read)?;
+        if self.is_check_due()
+            && let Err(fault) = self.inspect(read, now)
+        {
+            return Ok(Some(Outcome::Failed(fault)));
+        }
+        Ok(self.hit(read).map(Outcome::Data))
     }
 
     fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {

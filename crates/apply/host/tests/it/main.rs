@@ -1,8 +1,12 @@
 //! The cache as a program uses it, on files.
 
 mod content;
+mod custom;
+mod examples;
 mod flushes;
+mod futures;
 mod levels;
+mod pins;
 mod sessions;
 mod targets;
 mod tenants;
