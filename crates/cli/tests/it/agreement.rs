@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use nigh_host::{DiskSettings, Host, HostError, Settings};
 use nigh_nbd::client::Client;
 use nigh_trace::{Op, ReadOptions, Request};
 use serde_json::Value;
@@ -207,7 +208,29 @@ fn feed(server: &Server, requests: &[Request], most: u64) {
     client.disconnect().unwrap();
 }
 
-/// Every policy of the registry, and in simulated time where the device is large enough: hit for hit.
+/// The hits of a program that pins what it reads, if it can, with the cache inside.
+fn in_program(trace: &Trace, policy: &str, blocks: u64) -> u64 {
+    let disk = DiskSettings::new("disk", format!("memory:{}B", trace.disk_bytes).parse().unwrap());
+    let host = Host::start(Settings::new(blocks * BLOCK, policy.parse().unwrap(), vec![disk])).unwrap();
+    let session = host.open("disk").unwrap();
+    for request in &trace.requests {
+        let mut bytes = vec![1; request.length as usize];
+        let range = request.offset..request.offset + u64::from(request.length);
+        match request.op {
+            Op::Write => session.write(range.start, &bytes, false).unwrap(),
+            _ => match session.try_pin(range.clone()) {
+                Ok(Some(pinned)) => drop(pinned),
+                Ok(None) => drop(session.pin(range).unwrap()),
+                Err(HostError::PinRange | HostError::TooManyPins) => session.read(range.start, &mut bytes).unwrap(),
+                Err(error) => panic!("{range:?}: {error}"),
+            },
+        }
+    }
+    let disk = &host.statistics().1[0];
+    disk.hits + disk.joined
+}
+
+/// Every policy of the registry, in service, inside a program, and in simulated time where the device is large enough: hit for hit.
 fn replay_equals_service(folder: &Folder, trace: &Trace) {
     let mut different = Vec::new();
     let (blocks, replayed) = self::replayed(trace, "10%", &[]);
@@ -223,6 +246,10 @@ fn replay_equals_service(folder: &Folder, trace: &Trace) {
         let served = served(folder, trace, policy, blocks, IN_FLIGHT, &[]);
         if served != *hits {
             different.push(format!("{policy}: replayed {hits}, served {served}"));
+        }
+        let pinned = in_program(trace, policy, blocks);
+        if pinned != *hits {
+            different.push(format!("{policy}: replayed {hits}, pinned {pinned}"));
         }
     }
     println!("{}: {} requests, {} policies, {blocks} blocks", trace.name, trace.requests.len(), replayed.len());
