@@ -138,6 +138,8 @@ enum Command {
         #[arg(long, default_value_t = 8)]
         seeds: u32,
     },
+    /// Packages of the crates that a program with the cache inside needs, each compiled from its package
+    Crates,
     /// Models of what threads share, under loom: all orders of the threads' steps
     Loom,
     /// Instructions that hits over NBD and the steps of encoding take, counted by valgrind: none takes more than it did
@@ -199,6 +201,7 @@ fn main() -> ExitCode {
         Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::Miri { seeds } => suite::miri(seeds),
+        Command::Crates => suite::packages(),
         Command::Loom => suite::loom(),
         Command::Instructions => instructions::instructions(),
         Command::GuardGuest { part } => guest::run(part),

@@ -134,6 +134,13 @@ pub(crate) const STEPS: &[Step] = &[
         work: |_| package::check_package(),
     },
     Step {
+        name: "crates",
+        command: "cargo xtask crates",
+        tier: Tier::Release,
+        inputs: ALWAYS,
+        work: |_| suite::packages(),
+    },
+    Step {
         name: "oldest Rust",
         command: "cargo +1.90.0 check --workspace --all-features",
         tier: Tier::Release,

@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use crate::python;
 use crate::report::Report;
 use crate::run::{builds, cargo, check, in_root, root};
+use crate::tidy::needs;
 
 /// Debian packages that black box tests and checks of pages use.
 const PACKAGES: &[&str] = &[
@@ -79,6 +80,16 @@ pub(crate) fn install() -> anyhow::Result<()> {
 pub(crate) fn tool(name: &str) -> anyhow::Result<()> {
     let tools = builds().join("tools");
     check(cargo(&["install", name, "--locked", "--debug", "--quiet", "--root"]).arg(&tools))
+}
+
+/// Packages of the crates that a program with the cache inside needs, as they would be published: each compiles from what is in its package.
+pub(crate) fn packages() -> anyhow::Result<()> {
+    let mut package = cargo(&["package", "--locked", "--quiet"]);
+    package.arg("--target-dir").arg(builds());
+    for name in needs("nigh-host") {
+        package.args(["-p", name]);
+    }
+    check(&mut package)
 }
 
 /// The features of other crates, chosen once for the workspace (crates/common/union).

@@ -143,6 +143,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["nigh-text"]),
 ];
 
+/// A crate and those that it stands on.
+pub(crate) fn needs(name: &'static str) -> BTreeSet<&'static str> {
+    let mut found = BTreeSet::from([name]);
+    let mut next = vec![name];
+    while let Some(name) = next.pop() {
+        let arrows = ARROWS.iter().filter(|(of, _)| *of == name).flat_map(|(_, to)| *to);
+        next.extend(arrows.filter(|to| found.insert(to)));
+    }
+    found
+}
+
 /// Longer files have more than one reason to change.
 const LINES_MOST: usize = 900;
 
