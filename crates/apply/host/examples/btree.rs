@@ -99,7 +99,7 @@ impl Tree {
     }
 
     fn insert(&mut self, new: u64, value_of: u64) -> Result<(), HostError> {
-        if len(&*self.pages.pin(place(self.root))?) == ENTRIES {
+        if len(&self.pages.pin(place(self.root))?) == ENTRIES {
             let old = std::mem::replace(&mut self.root, self.count);
             self.count += 1;
             let mut root = self.pages.pin_new(place(self.root))?;
@@ -115,7 +115,7 @@ impl Tree {
             }
             let child = value(&page, position(&page, new).max(1) - 1);
             // A page on the way always has room for one entry more.
-            if len(&*self.pages.pin(place(child))?) == ENTRIES {
+            if len(&self.pages.pin(place(child))?) == ENTRIES {
                 self.split(at, child)?;
             } else {
                 at = child;

@@ -219,7 +219,7 @@ fn pins_hit_as_reads_do() {
             let at = random.u64(..1200).min(random.u64(..1200)).min(random.u64(..1200));
             if !pins {
                 session.read(at * BLOCK, &mut [0; BLOCK as usize]).unwrap();
-            } else if at % 3 == 0 {
+            } else if at.is_multiple_of(3) {
                 drop(session.pin(block(at)).unwrap());
             } else {
                 drop(session.try_pin(block(at)).unwrap().map_or_else(|| session.pin(block(at)), Ok).unwrap());
