@@ -175,8 +175,8 @@ pub(crate) struct ServeArgs {
     #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
     pub(crate) policy: Option<String>,
     /// How tenants, each with one or several disks, share the cache: lru-sp (no tenant loses by what others choose), global (one
-    /// LRU list) or static (equal parts). --policy is then that of each tenant [default: lru]. Hints come from 'nigh ctl hint' and
-    /// NBD's CACHE
+    /// LRU list), static (equal parts) or utility (by measured gain). --policy is then that of each tenant [default: lru]. Hints come
+    /// from 'nigh ctl hint' and NBD's CACHE
     #[arg(long, value_name = "ALLOCATION")]
     pub(crate) allocate: Option<AllocateArg>,
     /// Maximum number of predicted blocks prefetched at a time [default: 16]
@@ -647,7 +647,7 @@ pub(crate) struct TimedArgs {
     #[arg(long, requires = "device")]
     pub(crate) shared: bool,
     /// How the programs share the cache, each trace a tenant: lru-sp (no tenant loses by what others choose), global (one LRU
-    /// list) or static (equal parts). --policy is then that of each tenant [default: lru]
+    /// list), static (equal parts) or utility (by measured gain). --policy is then that of each tenant [default: lru]
     #[arg(long, value_name = "ALLOCATION", requires = "device")]
     pub(crate) allocate: Option<AllocateArg>,
     /// The programs' hints about their accesses: a file of directives (docs/control.md); tenants are the traces, counted
@@ -772,6 +772,9 @@ pub(crate) enum AllocateArg {
     Global,
     /// Each tenant gets an equal part
     Static,
+    /// Each tenant gets a part, and memory goes where it saves most misses: at least half an equal part, and at most two, unless floor
+    /// and ceiling are set
+    Utility,
 }
 
 impl SimArgs {

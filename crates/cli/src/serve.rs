@@ -502,6 +502,7 @@ impl From<AllocateArg> for Allocation {
             AllocateArg::LruSp => Allocation::LruSp,
             AllocateArg::Global => Allocation::Global,
             AllocateArg::Static => Allocation::Static,
+            AllocateArg::Utility => Allocation::Utility,
         }
     }
 }

@@ -29,6 +29,9 @@ pub struct TenantStatistics {
     pub floor: u64,
     /// The most bytes of the full cache that it can have; 0 for no limit.
     pub ceiling: u64,
+    /// The most bytes that it can have of the full cache at present, if the allocation gives it a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<u64>,
     /// The policy that chooses among its blocks, unless its hints chose another one.
     pub policy: String,
     /// Memory of blocks that it owns and no other tenant uses.
@@ -145,15 +148,16 @@ impl Cache {
     fn statistics_of(&self, tenant: Tenant, disks: &[Arc<Disk>]) -> Option<TenantStatistics> {
         let read = |engine: &mut Engine| {
             let (of, owned, policy) = (engine.statistics(tenant), engine.owned(tenant), engine.policy_of(tenant));
-            (of, owned, policy, engine.chosen(tenant), engine.curve(tenant))
+            (of, owned, policy, engine.chosen(tenant), engine.curve(tenant), engine.share_of(tenant))
         };
-        let (of, owned, policy, chosen, curve) = self.tenants(read).ok()?;
+        let (of, owned, policy, chosen, curve, share) = self.tenants(read).ok()?;
         let (of, settings) = (of?, disks.first()?.settings());
         Some(TenantStatistics {
             name: settings.tenant().to_owned(),
             disks: disks.iter().map(|disk| disk.name().to_owned()).collect(),
             floor: settings.floor,
             ceiling: settings.ceiling,
+            share: share.map(|blocks| u64::from(blocks) * BLOCK),
             policy: policy?,
             resident_bytes: u64::from(owned?) * BLOCK,
             predicted: of.predicted,

@@ -35,6 +35,7 @@ fn file(plan: &Plan) -> File {
             Allocation::LruSp => AllocateArg::LruSp,
             Allocation::Global => AllocateArg::Global,
             Allocation::Static => AllocateArg::Static,
+            Allocation::Utility => AllocateArg::Utility,
         }),
         batch: host.allocate.map(|_| host.batch),
         adapt_batch: host.allocate.map(|_| host.adapt_batch),

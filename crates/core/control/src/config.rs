@@ -18,6 +18,15 @@ pub enum Allocation {
     /// Every tenant has a share: its ceiling, or an equal part of the cache. A tenant that fills its share loses a
     /// block of its own.
     Static,
+    /// As with static shares, but these follow the tenants' curves: memory goes where it saves most misses.
+    Utility,
+}
+
+impl Allocation {
+    /// Whether every tenant has a share of the cache.
+    pub(crate) fn has_shares(self) -> bool {
+        matches!(self, Allocation::Static | Allocation::Utility)
+    }
 }
 
 impl fmt::Display for Allocation {
@@ -26,6 +35,7 @@ impl fmt::Display for Allocation {
             Allocation::LruSp => "lru-sp",
             Allocation::Global => "global",
             Allocation::Static => "static",
+            Allocation::Utility => "utility",
         })
     }
 }
@@ -108,7 +118,9 @@ impl Config {
         };
         Ok(match self.allocation {
             Allocation::Global => 0,
-            Allocation::LruSp | Allocation::Static => capacity.saturating_add(own.max(limit.round() as u32)),
+            Allocation::LruSp | Allocation::Static | Allocation::Utility => {
+                capacity.saturating_add(own.max(limit.round() as u32))
+            }
         })
     }
 }

@@ -24,6 +24,7 @@ mod saying;
 pub mod sidecar;
 mod tasks;
 mod tenant;
+mod utility;
 
 pub use config::{Allocation, Config, Foresight, among_tenants};
 pub use directive::{Chunk, Directive, Index, Limits, Order, Refusal};

@@ -46,6 +46,7 @@ use crate::placeholders::Placeholders;
 use crate::pools::Pools;
 use crate::tasks::Tasks;
 use crate::tenant::{Share, Statistics};
+use crate::utility::Utility;
 
 /// The owner of blocks whose tenant has left.
 const NOBODY: u16 = u16::MAX;
@@ -129,6 +130,8 @@ pub struct LruSp {
     pub(crate) managed: Option<Box<Managed>>,
     /// Slots that the host has not taken back yet.
     forgotten: Vec<Slot>,
+    /// With [`Allocation::Utility`]: the shares.
+    utility: Option<Box<Utility>>,
     /// Whether a decision needs to look only at the list and the owners that are managers.
     plain: bool,
     /// Whether no sweep is under way or requested.
@@ -165,7 +168,8 @@ impl LruSp {
             leaving: Vec::new(),
             managed: None,
             forgotten: Vec::new(),
-            plain: config.allocation != Allocation::Static,
+            utility: (config.allocation == Allocation::Utility).then(|| Box::new(Utility::new(setup.block_bytes))),
+            plain: !config.allocation.has_shares(),
             swept: true,
             tasks: Tasks::default(),
             policy: Order::Lru,
@@ -192,6 +196,12 @@ impl LruSp {
     /// Resident blocks of `tenant`.
     pub fn size(&self, tenant: Tenant) -> u32 {
         self.share(tenant).map_or(0, |share| share.size)
+    }
+
+    /// Blocks that `tenant` may have in a full cache, if the allocation gives it a share.
+    pub fn share_of(&self, tenant: Tenant) -> Option<u32> {
+        let owner = self.owner(tenant);
+        self.config.allocation.has_shares().then(|| self.most(owner)).flatten()
     }
 
     /// Counts for `tenant`.
@@ -255,6 +265,9 @@ impl LruSp {
         self.tick = access.tick;
         let tenant = self.heard(access.tenant);
         let demand = access.kind != Kind::Prefetch;
+        if demand && self.utility.is_some() {
+            self.note_utility(tenant, access);
+        }
         self.release(slot);
         self.unlink(slot);
         self.lru.push_front(&mut self.links, slot);
@@ -274,7 +287,7 @@ impl LruSp {
             self.collect();
             return;
         }
-        if demand && owner != tenant && owner != SHARED && self.config.allocation != Allocation::Static {
+        if demand && owner != tenant && owner != SHARED && !self.config.allocation.has_shares() {
             self.disown(slot);
             self.links.own_mut(slot).owner = SHARED;
         }
@@ -322,6 +335,9 @@ impl LruSp {
             }
         }
         self.adopt(slot, tenant, access, false);
+        if access.kind != Kind::Prefetch && self.utility.is_some() {
+            self.note_utility(tenant, access);
+        }
         self.collect();
     }
 

@@ -104,6 +104,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// Whether it is of a tenant that has blocks.
+    pub(crate) fn is_present(&self) -> bool {
+        self.size > 0 && !self.gone
+    }
+
     /// The block of its list that occurs last.
     pub(crate) fn last_coming(&self) -> Option<Slot> {
         self.coming.last_key_value().map(|(_, &slot)| slot)

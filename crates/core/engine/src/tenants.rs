@@ -121,6 +121,11 @@ impl Engine {
         Some(self.policy.tenants()?.size(tenant))
     }
 
+    /// Blocks that `tenant` may have of the full cache at present, if the allocation gives it a share.
+    pub fn share_of(&self, tenant: Tenant) -> Option<u32> {
+        self.policy.tenants()?.share_of(tenant)
+    }
+
     /// Queues the batches that lists request now, one for each device.
     pub(crate) fn fetch_predicted(&mut self, now: u64) {
         self.size.stepping |= self.hears_tenants() && self.policy.is_pending();

@@ -4,7 +4,6 @@
 use nigh_policy::Slot;
 
 use super::{Known, LruSp, NOBODY, RESIDENT, TENANTS_MOST, UNKNOWN};
-use crate::config::Allocation;
 use crate::tenant::Share;
 
 impl LruSp {
@@ -23,7 +22,7 @@ impl LruSp {
 
     /// `owner` has arrived.
     pub(super) fn begin(&mut self, owner: u16) {
-        if self.config.allocation == Allocation::Static {
+        if self.config.allocation.has_shares() {
             self.manage(owner);
         }
         self.want_policy(owner);

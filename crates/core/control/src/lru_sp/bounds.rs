@@ -1,11 +1,12 @@
 //! The sizes of tenants: floors, ceilings, equal shares, and the size of the cache.
 
-use nigh_policy::Room;
+use nigh_policy::{Access, Room};
 
 use super::LruSp;
 use crate::config::Allocation;
 use crate::local::Budget;
 use crate::tenant::Share;
+use crate::utility::Bounds;
 
 impl LruSp {
     /// Updates whether any floor, ceiling or static share must be observed, and the effective floors.
@@ -23,8 +24,8 @@ impl LruSp {
                 self.above.push(owner);
             }
         }
-        let is_static = self.config.allocation == Allocation::Static;
-        self.plain = !is_static && !bounded && self.keeping.is_empty() && self.swept;
+        let has_shares = self.config.allocation.has_shares();
+        self.plain = !has_shares && !bounded && self.keeping.is_empty() && self.swept;
     }
 
     /// `owner` has lost its last block or got its first; or it has reached its ceiling from above, or exceeded it.
@@ -43,7 +44,45 @@ impl LruSp {
     }
 
     pub(super) fn see_present(&mut self) {
-        self.present = self.shares.iter().filter(|share| share.size > 0 && !share.gone).count() as u32;
+        self.present = self.shares.iter().filter(|share| share.is_present()).count() as u32;
+        self.settle_shares();
+    }
+
+    /// The tenants with blocks, and their bounds.
+    fn present_bounds(&self) -> Vec<(u16, Bounds)> {
+        let present = (0..).zip(&self.shares).filter(|(_, share)| share.is_present());
+        let bounds = |share: &Share| Bounds {
+            floor: (share.floor_said > 0).then_some(share.floor),
+            ceiling: (share.ceiling < u32::MAX).then_some(share.ceiling),
+        };
+        present.map(|(owner, share)| (owner, bounds(share))).collect()
+    }
+
+    pub(super) fn settle_shares(&mut self) {
+        if self.utility.is_some() {
+            let present = self.present_bounds();
+            let capacity = self.room.capacity;
+            self.utility.iter_mut().for_each(|utility| utility.settle(&present, capacity));
+        }
+    }
+
+    /// Notes a demand reference of `owner`, and divides the memory anew when it is time.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_utility(&mut self, owner: u16, access: &Access) {
+        let Some(mut utility) = self.utility.take() else { return };
+        let capacity = self.room.capacity;
+        let sizes = (capacity, self.equal_part(owner));
+        if utility.reference(owner, access, sizes, || self.in_charge(access.tenant)) {
+            utility.divide(&self.present_bounds(), capacity);
+        }
+        self.utility = Some(utility);
+    }
+
+    /// The blocks of each tenant if all have as many, `owner` included.
+    fn equal_part(&self, owner: u16) -> u32 {
+        let newcomer = u32::from(self.shares.get(owner as usize).is_none_or(|share| share.size == 0));
+        (self.room.capacity / (self.present + newcomer).max(1)).max(1)
     }
 
     /// The most blocks that `owner` may have, if that is limited.
@@ -51,11 +90,12 @@ impl LruSp {
         let share = self.shares.get(owner as usize);
         let ceiling = share.map_or(u32::MAX, |share| share.ceiling);
         match self.config.allocation {
-            _ if ceiling < u32::MAX => Some(ceiling),
-            Allocation::Static => {
-                let newcomer = u32::from(share.is_none_or(|share| share.size == 0));
-                Some((self.room.capacity / (self.present + newcomer).max(1)).max(1))
+            Allocation::Utility => {
+                let share = self.utility.as_ref().and_then(|utility| utility.share(owner));
+                Some(share.unwrap_or_else(|| self.equal_part(owner)).min(ceiling))
             }
+            _ if ceiling < u32::MAX => Some(ceiling),
+            Allocation::Static => Some(self.equal_part(owner)),
             Allocation::LruSp | Allocation::Global => None,
         }
     }
@@ -69,6 +109,7 @@ impl LruSp {
     /// `owner`, whose tenant has left, has no blocks any more.
     pub(crate) fn bury(&mut self, owner: u16) {
         self.leaving.retain(|&leaving| leaving != owner);
+        self.utility.iter_mut().for_each(|utility| utility.forget(owner));
         let share = &mut self.shares[owner as usize];
         let (kept, levels) = (share.kept, share.levels.take());
         *share = Share { kept, ..Share::default() };

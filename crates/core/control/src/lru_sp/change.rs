@@ -112,6 +112,7 @@ impl LruSp {
             self.forget_unknown(over);
         }
         self.see_bounds();
+        self.settle_shares();
         self.collect();
     }
 }

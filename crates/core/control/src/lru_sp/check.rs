@@ -13,6 +13,7 @@ impl LruSp {
     /// # Panics
     /// On a broken invariant.
     pub(super) fn recount(&self) {
+        self.utility.iter().for_each(|utility| utility.check());
         let mut listed = self.lru.checked(&self.links);
         let mut kept_count = 0;
         for (tenant, share) in self.shares.iter().enumerate() {

@@ -54,7 +54,7 @@ impl LruSp {
         }
         let candidate = mistaken.unwrap_or_else(|| self.candidate(tenant));
         let owner = self.links.own(candidate).owner;
-        if self.config.allocation == Allocation::Static
+        if self.config.allocation.has_shares()
             && owner != NOBODY
             && let Some(victim) = self.furthest_above().and_then(|owner| self.evict_own(owner, incoming))
         {
@@ -77,7 +77,7 @@ impl LruSp {
         victim
     }
 
-    /// Of tenants with static shares, the one that loses a block because its share has become smaller; a tenant that
+    /// Of tenants with shares, the one that loses a block because its share has become smaller; a tenant that
     /// has left comes first.
     fn furthest_above(&self) -> Option<u16> {
         if let Some(&leaving) = self.leaving.last() {

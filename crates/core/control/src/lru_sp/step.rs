@@ -9,7 +9,6 @@ use nigh_policy::{Access, Block, Kind, Slot, Stream, Tenant};
 
 use super::{KEPT, LruSp, MANAGED, TEMPORARY};
 use crate::access_list::NEVER;
-use crate::config::Allocation;
 use crate::directive::{Index, Refusal};
 use crate::pools::Enter;
 use crate::tasks::{Search, Sweep, TEMPORARIES_MOST, Temporary};
@@ -163,7 +162,7 @@ impl LruSp {
         let Some(share) = self.shares.get(known.owner as usize) else { return };
         if share.gone {
             // Blocks kept for a floor are the oldest; and no other tenant should lose a block of its share before.
-            if known.flags & KEPT != 0 || self.config.allocation == Allocation::Static {
+            if known.flags & KEPT != 0 || self.config.allocation.has_shares() {
                 self.unlink(slot);
                 self.lru.push_back(&mut self.links, slot);
             }

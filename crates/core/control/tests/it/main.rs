@@ -12,3 +12,4 @@ mod model;
 mod policies;
 mod soak;
 mod tenants;
+mod utility;

@@ -11,6 +11,8 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 const TENANTS: u32 = 4;
 const BLOCKS: u64 = 40;
+const ALLOCATIONS: [Allocation; 5] =
+    [Allocation::LruSp, Allocation::LruSp, Allocation::Global, Allocation::Static, Allocation::Utility];
 
 fn order(random: &mut Random) -> Order {
     let online: Vec<_> = registry().iter().filter(|info| !info.offline).collect();
@@ -71,8 +73,9 @@ fn soak(seed: u64) {
     let mut random = host::random(seed);
     let capacity = [1, 2, 4, 9, 20, 50, 120][seed as usize % 7];
     let ghosts = [0, capacity, 3 * capacity][seed as usize % 3];
+    let allocation = ALLOCATIONS[seed as usize / 7 % ALLOCATIONS.len()];
     let config = Config {
-        allocation: [Allocation::LruSp, Allocation::LruSp, Allocation::Global, Allocation::Static][seed as usize % 4],
+        allocation,
         foresight: match seed % 5 {
             0 => Foresight::Fetch,
             1 | 2 => Foresight::Prototype,
@@ -146,13 +149,14 @@ fn soak(seed: u64) {
             130..133 => {
                 let own = order(&mut random);
                 let own = [None, Some(own)][random.random_range(0..2)].clone();
-                let is_one_list = seed % 4 == 2 && own.as_ref().is_some_and(|own| *own != Order::Lru);
+                let is_one_list =
+                    allocation == Allocation::Global && own.as_ref().is_some_and(|own| *own != Order::Lru);
                 let done = host.set_policy_of(tenant, own);
                 assert_eq!(matches!(done, Err(Refusal::OneList)), is_one_list, "{done:?}");
             }
             133 => {
                 let policy = order(&mut random);
-                let is_one_list = seed % 4 == 2 && policy != Order::Lru;
+                let is_one_list = allocation == Allocation::Global && policy != Order::Lru;
                 assert_eq!(matches!(host.set_policy(policy), Err(Refusal::OneList)), is_one_list);
             }
             _ => {}
