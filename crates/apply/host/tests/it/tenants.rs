@@ -145,3 +145,25 @@ fn what_cannot_be_is_one_line() {
         "{error}"
     );
 }
+
+/// A loop that needs more than half of the memory, beside reads that nothing helps.
+#[test]
+fn memory_moves_to_the_disk_that_gains_by_it() {
+    let run = |allocation| {
+        let mut settings =
+            Settings::new(CACHE * BLOCK, "lirs".parse().unwrap(), vec![disk("loop", None, 0), disk("scan", None, 0)]);
+        settings.allocate = Some(allocation);
+        let host = Host::start(settings).unwrap();
+        let [looped, scan] = ["loop", "scan"].map(|name| host.open(name).unwrap());
+        for at in 0..12_000 {
+            read(&looped, [at % 180]);
+            read(&scan, [at % 4096]);
+        }
+        (misses(&host, "loop"), tenant(&host, "loop").unwrap(), tenant(&host, "scan").unwrap())
+    };
+    let (equal, ..) = run(Allocation::Static);
+    let (misses, looped, scan) = run(Allocation::Utility);
+    assert!(2 * misses < equal, "{misses} misses, {equal} with equal parts");
+    assert!(looped.share.unwrap() >= 180 * BLOCK && scan.share.unwrap() >= CACHE / 4 * BLOCK, "{looped:?} {scan:?}");
+    assert!(looped.resident_bytes >= 175 * BLOCK, "{}", looped.resident_bytes);
+}
