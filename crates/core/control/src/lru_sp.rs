@@ -341,6 +341,19 @@ impl LruSp {
         self.collect();
     }
 
+    /// Notes a demand reference of `owner`, and divides the memory anew when it is time.
+    #[cold]
+    #[inline(never)]
+    fn note_utility(&mut self, owner: u16, access: &Access) {
+        let Some(mut utility) = self.utility.take() else { return };
+        let capacity = self.room.capacity;
+        let sizes = (capacity, self.equal_part(owner));
+        if utility.reference(owner, access, sizes, || self.in_charge(access.tenant)) {
+            utility.divide(&self.present_bounds(), capacity);
+        }
+        self.utility = Some(utility);
+    }
+
     /// The owner number of `tenant`, which is known from now on.
     #[inline(always)]
     pub(crate) fn heard(&mut self, tenant: Tenant) -> u16 {

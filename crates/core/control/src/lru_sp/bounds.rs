@@ -1,6 +1,6 @@
 //! The sizes of tenants: floors, ceilings, equal shares, and the size of the cache.
 
-use nigh_policy::{Access, Room};
+use nigh_policy::Room;
 
 use super::LruSp;
 use crate::config::Allocation;
@@ -49,7 +49,7 @@ impl LruSp {
     }
 
     /// The tenants with blocks, and their bounds.
-    fn present_bounds(&self) -> Vec<(u16, Bounds)> {
+    pub(super) fn present_bounds(&self) -> Vec<(u16, Bounds)> {
         let present = (0..).zip(&self.shares).filter(|(_, share)| share.is_present());
         let bounds = |share: &Share| Bounds {
             floor: (share.floor_said > 0).then_some(share.floor),
@@ -66,21 +66,8 @@ impl LruSp {
         }
     }
 
-    /// Notes a demand reference of `owner`, and divides the memory anew when it is time.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn note_utility(&mut self, owner: u16, access: &Access) {
-        let Some(mut utility) = self.utility.take() else { return };
-        let capacity = self.room.capacity;
-        let sizes = (capacity, self.equal_part(owner));
-        if utility.reference(owner, access, sizes, || self.in_charge(access.tenant)) {
-            utility.divide(&self.present_bounds(), capacity);
-        }
-        self.utility = Some(utility);
-    }
-
     /// The blocks of each tenant if all have as many, `owner` included.
-    fn equal_part(&self, owner: u16) -> u32 {
+    pub(super) fn equal_part(&self, owner: u16) -> u32 {
         let newcomer = u32::from(self.shares.get(owner as usize).is_none_or(|share| share.size == 0));
         (self.room.capacity / (self.present + newcomer).max(1)).max(1)
     }
