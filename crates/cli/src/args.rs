@@ -541,7 +541,7 @@ pub(crate) struct InputArgs {
     pub(crate) limit: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct SimArgs {
     /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. Several are replayed one by one and
     /// compared; with --device, they are programs that run at the same time, each on disks of its own unless --shared. Settings after a file's name hold for it alone:
@@ -676,7 +676,7 @@ impl TimedArgs {
 }
 
 /// The flags of `nigh plan` that a running server leaves no use for.
-const PLAN_OF_TRACES: [&str; 15] = [
+const PLAN_OF_TRACES: [&str; 17] = [
     "trace",
     "InputArgs",
     "have",
@@ -686,6 +686,8 @@ const PLAN_OF_TRACES: [&str; 15] = [
     "ops",
     "sample",
     "device",
+    "level",
+    "level_cost",
     "readahead",
     "scheduler",
     "think",
@@ -730,6 +732,13 @@ pub(crate) struct PlanArgs {
     /// Simulate time, too, with the cache on this modelled device, such as hdd-7200 ('nigh devices' lists them)
     #[arg(long, value_name = "PROFILE", add = completion::devices())]
     pub(crate) device: Option<String>,
+    /// Compare levels of these sizes below the memory, on a modelled device, with none: time, p99, how much is written to the level,
+    /// and cost. Sizes are lists and ranges as in 'nigh sim --size'
+    #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
+    pub(crate) level: Option<String>,
+    /// The price of the level, such as 0.1/GiB, in the currency of --cost
+    #[arg(long, value_name = "AMOUNT/UNIT", requires = "level", requires = "cost")]
+    pub(crate) level_cost: Option<String>,
     /// Read-ahead that is compared with none, and that --device has, as in 'nigh sim' [default: auto]
     #[arg(long, value_name = "READAHEAD")]
     pub(crate) readahead: Option<String>,

@@ -1,6 +1,7 @@
 //! `nigh plan`: whether more memory or another policy is worth it, answered from a trace or by a running server.
 
 mod ahead;
+mod level;
 mod live;
 mod search;
 mod timed;
@@ -64,8 +65,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let [have, add] = sizes.map(|(flag, text)| text.as_deref().map(|text| one_size(flag, text)).transpose());
     let (have, add) = (have?, add?);
     let target = args.target.as_deref().map(parse_target).transpose()?;
-    let price = args.cost.as_deref().map(str::parse::<Price>).transpose()?;
+    let price = args.cost.as_deref().map(|text| Price::parse("--cost", text)).transpose()?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
+    let asked = args.level.as_deref().map(|text| level::Asked::parse(text, args.level_cost.as_deref())).transpose()?;
     let timing = args.device.as_deref().map(|device| timed::settings(args, device)).transpose()?;
     ensure!(
         timing.is_none() || args.trace() != Path::new("-"),
@@ -110,7 +112,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let threads = asked::threads(args.threads);
     let mut search = Search::new(&references, source::summary(&source, &references), threads);
     let answers = search.answers(&specs, question)?;
-    let timed = timing.map(|settings| timed::simulate(settings, &answers)).transpose()?;
+    let timed = timing.as_ref().map(|settings| timed::simulate(settings, &answers)).transpose()?;
     let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
     let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace, gaps);
@@ -120,10 +122,17 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         let policies: Vec<String> = answers.policies().map(ToString::to_string).collect();
         verdict.ahead = Some(ahead::compare(args, &rule, &policies, verdict.advised_blocks())?);
     }
+    if let Some((asked, settings)) = asked.as_ref().zip(timing.as_ref()) {
+        let policy = verdict.advised_policy().to_string();
+        verdict.levels = Some(level::simulate(settings, asked, &verdict, &policy)?);
+    }
     let told = words::tell(&verdict, args, source.taken, is_profiled(args.trace()), of_machine.is_some());
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
-        false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),
+        false => {
+            let levels = verdict.levels.as_ref().map_or_else(String::new, |levels| format!("{}\n", levels.table()));
+            format!("{told}\n{levels}{}", found.results.table(grid::terminal_width())).into_bytes()
+        }
     };
     let page = to.as_ref().map(|to| {
         (to, |out: &mut dyn std::io::Write| {

@@ -30,7 +30,7 @@ use crate::contents::Made;
 use crate::results::{Found, csv, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, grid, output, progress, sim, together};
-use results::{DeviceSummary, LevelSummary, Results, Row};
+use results::{DeviceSummary, LevelSummary, OfLevel, Results, Row};
 
 /// How long one policy took at one size.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +42,9 @@ pub(crate) struct Timing {
     pub(crate) waited_s: f64,
     /// The latency that 99 % of the requests do not exceed.
     pub(crate) latency_p99_us: Option<f64>,
+    /// What its first level did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) level: Option<OfLevel>,
 }
 
 /// A device that takes no time.
@@ -76,6 +79,7 @@ pub(crate) fn rows_at_once(args: &SimArgs) -> anyhow::Result<Vec<nigh_sim::Row>>
 pub(crate) fn timings(args: &SimArgs, device: &str) -> anyhow::Result<Vec<Timing>> {
     let timing = |row: Row| Timing {
         waited_s: row.waited_s(),
+        level: row.of_level(),
         policy: row.figures.policy,
         size_blocks: row.figures.size_blocks,
         execution_s: row.figures.execution_s,

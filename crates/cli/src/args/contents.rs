@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 // No doc comment: clap would head the help of `sim` with it.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ContentsArgs {
     /// What the blocks of the trace contain: a file that names images, or describes generated disks (docs/contents.md).
     /// The policy is lru unless --policy names others

@@ -44,7 +44,7 @@ struct Answer {
 
 /// Prints the answers of the server at `control`.
 pub(super) fn run(args: &PlanArgs, control: &Path) -> anyhow::Result<()> {
-    let price = args.cost.as_deref().map(str::parse::<Price>).transpose()?;
+    let price = args.cost.as_deref().map(|text| Price::parse("--cost", text)).transpose()?;
     let (mut client, shown) = connect(&ControlArgs { control: Some(control.to_owned()) })?;
     let status = client.status().map_err(|error| anyhow::Error::from(error).context(shown.clone()))?;
     let curves = curves(&status);

@@ -1,6 +1,6 @@
 //! The times of a plan: those of `nigh sim --device` for the policies and sizes that the verdict is about.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Parser;
 
 use super::search::Answers;
@@ -8,6 +8,7 @@ use crate::args::{Cli, Command, PlanArgs, SimArgs};
 use crate::timed::{self, Timing};
 
 /// How a simulation takes place: a `nigh sim` of which only policies and sizes are open.
+#[derive(Clone)]
 pub(super) struct Settings {
     sim: SimArgs,
     device: String,
@@ -35,7 +36,17 @@ pub(super) fn settings(args: &PlanArgs, device: &str) -> anyhow::Result<Settings
     Ok(Settings { sim, device: device.to_owned() })
 }
 
-pub(super) fn simulate(Settings { mut sim, device }: Settings, answers: &Answers) -> anyhow::Result<Vec<Timing>> {
+/// The time of `policy` with `memory` blocks, and with a level if there is one: `PROFILE:SIZE`.
+pub(super) fn one(settings: &Settings, policy: &str, memory: u64, level: Option<String>) -> anyhow::Result<Timing> {
+    let Settings { mut sim, device } = settings.clone();
+    sim.policy = vec![policy.to_owned()];
+    sim.size = vec![format!("{memory}b")];
+    sim.timed.level = level.into_iter().collect();
+    timed::timings(&sim, &device)?.pop().context("the simulation has no result")
+}
+
+pub(super) fn simulate(settings: &Settings, answers: &Answers) -> anyhow::Result<Vec<Timing>> {
+    let Settings { mut sim, device } = settings.clone();
     sim.policy = answers.policies().map(ToString::to_string).collect();
     sim.size = [answers.question.have, answers.question.grown()].map(|blocks| format!("{blocks}b")).to_vec();
     timed::timings(&sim, &device)

@@ -1,14 +1,14 @@
 //! A verdict as data: what is printed in words, and as JSON (docs/json.md).
 
-use std::str::FromStr;
-
 use anyhow::Context;
+use nigh_policy::Spec;
 use nigh_sim::plan::{Advice, Cell, Certainty, Gain};
 use nigh_sim::{Row, TraceSummary};
 use nigh_trace::Gaps;
 use serde::Serialize;
 
 use super::ahead::Ahead;
+use super::level::Levels;
 use super::search::Answers;
 use super::told::Told;
 use crate::results::Results;
@@ -30,12 +30,9 @@ impl Price {
     pub(super) fn of(&self, bytes: u64) -> f64 {
         self.amount * bytes as f64 / self.bytes as f64
     }
-}
 
-impl FromStr for Price {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Price> {
+    /// The price that `flag` has.
+    pub(super) fn parse(flag: &str, text: &str) -> anyhow::Result<Price> {
         let parsed = text.split_once('/').and_then(|(amount, unit)| {
             let amount = amount.trim().parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0)?;
             let unit = unit.trim();
@@ -43,7 +40,7 @@ impl FromStr for Price {
             Some((amount, nigh_text::bytes(&format!("1{unit}"))?))
         });
         let (amount, bytes) =
-            parsed.with_context(|| format!("--cost {text}: expected an amount by a unit of memory, such as 3/GiB"))?;
+            parsed.with_context(|| format!("{flag} {text}: expected an amount by a unit of memory, such as 3/GiB"))?;
         Ok(Price { text: text.to_owned(), amount, bytes })
     }
 }
@@ -64,6 +61,8 @@ pub(super) struct Verdict<'a> {
     pub(super) price: Option<Price>,
     /// The effect of read-ahead, if it was compared.
     pub(super) ahead: Option<Ahead>,
+    /// Levels of several sizes, if they were asked about.
+    pub(super) levels: Option<Levels>,
 }
 
 impl<'a> Verdict<'a> {
@@ -84,7 +83,19 @@ impl<'a> Verdict<'a> {
         };
         let gain = gain.unwrap_or_else(|| evidence.addition());
         let certainty = gain.certainty(filled).with_gaps(gaps.share(trace.requests), !gaps.unseen.is_empty());
-        Verdict { answers, trace: trace.clone(), advice, gain, certainty, gaps, filled, timed, price, ahead: None }
+        Verdict {
+            answers,
+            trace: trace.clone(),
+            advice,
+            gain,
+            certainty,
+            gaps,
+            filled,
+            timed,
+            price,
+            ahead: None,
+            levels: None,
+        }
     }
 
     pub(super) fn bytes(&self, blocks: u64) -> u64 {
@@ -97,6 +108,14 @@ impl<'a> Verdict<'a> {
         match self.advice {
             Advice::Grow | Advice::Both => question.grown(),
             Advice::Record | Advice::Change | Advice::Keep => question.have,
+        }
+    }
+
+    /// The policy as advised.
+    pub(super) fn advised_policy(&self) -> &Spec {
+        match self.advice {
+            Advice::Change | Advice::Both => self.answers.best.as_ref().unwrap_or(&self.answers.present),
+            Advice::Record | Advice::Grow | Advice::Keep => &self.answers.present,
         }
     }
 
@@ -142,6 +161,7 @@ impl<'a> Verdict<'a> {
             filled: answers.filled,
             timed: self.timed.as_deref(),
             ahead: self.ahead.as_ref(),
+            levels: self.levels.as_ref(),
             results: &results.results,
             notes: &results.notes,
         }
@@ -169,6 +189,8 @@ pub(super) struct Document<'a> {
     filled: [Option<f64>; 2],
     timed: Option<&'a [Timing]>,
     ahead: Option<&'a Ahead>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    levels: Option<&'a Levels>,
     results: &'a [Row],
     notes: &'a [String],
 }
@@ -226,10 +248,10 @@ mod tests {
 
     #[test]
     fn prices() {
-        assert_eq!("3/GiB".parse::<Price>().unwrap().of(16 << 30), 48.0);
-        assert_eq!("0.5/M".parse::<Price>().unwrap().of(1 << 19), 0.25);
+        assert_eq!(Price::parse("--cost", "3/GiB").unwrap().of(16 << 30), 48.0);
+        assert_eq!(Price::parse("--cost", "0.5/M").unwrap().of(1 << 19), 0.25);
         for slip in ["3", "/GiB", "3/", "-1/G", "x/G", "3/parsec", "nan/G", "3/16G"] {
-            assert!(slip.parse::<Price>().is_err(), "{slip}");
+            assert!(Price::parse("--cost", slip).is_err(), "{slip}");
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) fn tell(
     }
     facts.extend(readahead(verdict, args.have.is_none()).map(|sentence| Fact { about: "read-ahead", sentence }));
     facts.extend(time(verdict, args.device.as_deref()).map(|sentence| Fact { about: "time", sentence }));
+    facts.extend(verdict.levels.as_ref().map(|levels| Fact { about: "level", sentence: levels.sentence() }));
     facts.push(Fact { about: "certainty", sentence: certainty(verdict) });
     let assumed: Vec<String> = [
         (

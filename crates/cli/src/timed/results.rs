@@ -143,6 +143,16 @@ pub(super) struct LevelRow {
     pub(super) device_busy_s: f64,
 }
 
+/// What a level did.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct OfLevel {
+    /// Blocks that were loaded into memory.
+    pub(crate) loads: u64,
+    /// Those of them that the level had.
+    pub(crate) hits: u64,
+    pub(crate) written_bytes: u64,
+}
+
 /// Encoded blocks: what they did, and what there was at the end.
 #[derive(Clone, Debug, Serialize)]
 struct EncodedRow {
@@ -285,6 +295,13 @@ impl Row {
             None | Some("none") => policy.clone(),
             Some(content) => format!("{policy}, {content}"),
         }
+    }
+
+    /// Use of the first level.
+    pub(super) fn of_level(&self) -> Option<OfLevel> {
+        let LevelRow { hits, device_written_bytes, .. } = *self.levels.first()?;
+        let loads = self.figures.misses + self.figures.prefetch_issued;
+        Some(OfLevel { loads, hits, written_bytes: device_written_bytes })
     }
 
     /// How long its programs waited for replies, together.

@@ -406,6 +406,8 @@ fn flags_8_of_plan_are_refused_or_change_something() {
         flag("--ops", "reads", &[]),
         flag("--sample", "50%", &[]),
         flag(DEVICE.0, DEVICE.1, &[]),
+        flag("--level", "ssd-nvme:60b", &[DEVICE]),
+        flag("--level-cost", "1/GiB", &[DEVICE, ("--level", "ssd-nvme:60b"), ("--cost", "3/GiB")]),
         flag("--readahead", "none", &[]),
         flag("--scheduler", "first-come", &[DEVICE, ("--think", "0ms")]),
         flag("--think", "3ms", &[DEVICE]),

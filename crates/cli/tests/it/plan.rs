@@ -132,6 +132,45 @@ fn a_plan_with_a_device_has_the_times_of_nigh_sim() {
     }
 }
 
+#[test]
+fn a_plan_with_levels_has_the_times_of_nigh_sim() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = workload(folder.path());
+    let trace = trace.to_str().unwrap();
+    let asked = ["plan", trace, "--have", "8M", "--add", "2M", "--policy", "lru,lirs", "--device", "hdd-7200"];
+    let levels = ["--level", "ssd-sata:4M..16M", "--cost", "3/GiB", "--level-cost", "0.5/GiB"];
+    let plan = json(&[&asked[..], &levels].concat());
+    let of_levels = &plan["levels"];
+    let policy = of_levels["policy"].as_str().unwrap();
+    let cells = of_levels["cells"].as_array().unwrap();
+    assert_eq!((of_levels["profile"].as_str(), cells.len()), (Some("ssd-sata"), 2 * 4));
+    for cell in cells {
+        let (memory, level) = (cell["memory_bytes"].as_u64().unwrap(), cell["level_bytes"].as_u64().unwrap());
+        let (size, of_level) = (format!("{memory}B"), format!("ssd-sata:{level}B"));
+        let mut sim = vec!["sim", trace, "--policy", policy, "--size", &size, "--device", "hdd-7200"];
+        sim.extend((level > 0).then_some(["--level", &of_level]).into_iter().flatten());
+        let sim = json(&sim);
+        let row = &sim["results"][0];
+        assert_eq!(cell["waited_s"], row["programs"][0]["waited_s"], "{cell}");
+        assert_eq!(cell["latency_p99_us"], row["latency_p99_us"]);
+        let cost = (3 * memory) as f64 / f64::from(1 << 30) + 0.5 * level as f64 / f64::from(1 << 30);
+        assert!((cell["cost"].as_f64().unwrap() - cost).abs() < 1e-9, "{cell}");
+        if level == 0 {
+            assert!(cell["written_bytes_a_day"].is_null());
+            continue;
+        }
+        let seconds = plan["trace"]["duration_s"].as_f64().or(row["execution_s"].as_f64()).unwrap();
+        let a_day = row["levels"][0]["device_written_bytes"].as_f64().unwrap() * 86_400.0 / seconds;
+        assert!((cell["written_bytes_a_day"].as_f64().unwrap() / a_day - 1.0).abs() < 1e-6, "{cell}, {a_day}");
+        assert!((cell["drive_writes_a_day"].as_f64().unwrap() / (a_day / level as f64) - 1.0).abs() < 1e-6);
+    }
+    // Larger levels never make it slower here, and all of the working set fits in the largest.
+    let waits: Vec<f64> = cells.iter().map(|cell| cell["waited_s"].as_f64().unwrap()).collect();
+    assert!(waits[3] < 0.5 * waits[0], "{waits:?}");
+    let printed = printed(&[&asked[..], &levels].concat());
+    assert!(printed.contains("LEVEL HITS %") && printed.contains("of memory brings the wait to"), "{printed}");
+}
+
 /// The report that a page carries.
 fn on_page(page: &Path) -> Value {
     let page = std::fs::read_to_string(page).unwrap();
@@ -202,6 +241,12 @@ fn a_plan_that_cannot_be_made_is_one_line() {
         (&["--device", "hdd-7200", "--readahead", "linx"], "Did you mean 'linux'?"),
         (&["--device", "hdd-7200", "--scheduler", "lok"], "Did you mean 'look'?"),
         (&["--device", "hdd-7200", "--think", "1"], "--think 1: expected a time"),
+        (&["--device", "hdd-7200", "--level", "ssd-sata"], "--level ssd-sata: expected a device profile and sizes"),
+        (&["--device", "hdd-7200", "--level", "ssd-stat:1G"], "--level ssd-stat:1G"),
+        (
+            &["--device", "hdd-7200", "--level", "ssd-sata:1G", "--cost", "1/G", "--level-cost", "x"],
+            "--level-cost x: expected an amount",
+        ),
     ] {
         let said = refused(&[&["plan", "/nowhere/t.csv"], slip].concat());
         assert!(said.contains(expected), "{slip:?}: {said}");
