@@ -3,6 +3,7 @@
 mod ahead;
 mod level;
 mod live;
+mod price;
 mod search;
 mod timed;
 mod told;
@@ -22,8 +23,9 @@ use crate::advise::memory;
 use crate::args::PlanArgs;
 use crate::results::json;
 use crate::{asked, grid, output, page, sim, source};
+use price::Price;
 use search::Search;
-use verdict::{Price, Verdict};
+use verdict::Verdict;
 
 /// The present memory unless it is given, in shares of the distinct blocks.
 const HAVE: &str = "10%";
@@ -124,7 +126,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     }
     if let Some((asked, settings)) = asked.as_ref().zip(timing.as_ref()) {
         let policy = verdict.advised_policy().to_string();
-        verdict.levels = Some(level::simulate(settings, asked, &verdict, &policy)?);
+        verdict.levels =
+            Some(level::simulate(settings, asked, question, &verdict.trace, verdict.price.as_ref(), &policy)?);
     }
     let told = words::tell(&verdict, args, source.taken, is_profiled(args.trace()), of_machine.is_some());
     let text = match args.json {

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use anyhow::{Context, ensure};
-use nigh_sim::Sizes;
+use nigh_sim::{Sizes, TraceSummary};
 use serde::Serialize;
 
+use super::Question;
+use super::price::{Price, amount};
 use super::timed::{self, Settings};
 use super::told::NO_BREAK;
-use super::verdict::{Price, Verdict};
-use super::words::amount;
 use crate::size::{human_bytes, human_time, percent};
 use crate::table::Table;
 use crate::timed::Timing;
@@ -66,26 +66,26 @@ struct Cell {
 }
 
 /// Simulates `policy` with and without levels, with the present memory and with the addition.
-pub(super) fn simulate(settings: &Settings, asked: &Asked, verdict: &Verdict, policy: &str) -> anyhow::Result<Levels> {
-    let question = verdict.answers.question;
-    let (distinct, block_bytes) = (verdict.answers.evidence.distinct, verdict.trace.block_bytes);
-    let sizes = asked.sizes.blocks(distinct, block_bytes).context("--level")?;
+pub(super) fn simulate(
+    settings: &Settings,
+    asked: &Asked,
+    question: Question,
+    trace: &TraceSummary,
+    price: Option<&Price>,
+    policy: &str,
+) -> anyhow::Result<Levels> {
+    let block_bytes = trace.block_bytes;
+    let sizes = asked.sizes.blocks(trace.distinct_blocks, block_bytes).context("--level")?;
+    let in_bytes = |blocks: u64| blocks.saturating_mul(u64::from(block_bytes));
     ensure!(sizes.len() <= SIZES_MOST, "--level: {} sizes, at most {SIZES_MOST} are compared", sizes.len());
     let mut cells = Vec::new();
     for memory in [question.have, question.grown()] {
         for level in std::iter::once(0).chain(sizes.iter().copied()) {
-            let bytes = verdict.bytes(level);
+            let bytes = in_bytes(level);
             let of_level = (level > 0).then(|| format!("{}:{bytes}B", asked.profile));
             let timing = timed::one(settings, policy, memory, of_level)?;
-            let seconds = verdict.trace.duration_s.unwrap_or(timing.execution_s);
-            cells.push(cell(
-                &timing,
-                verdict.bytes(memory),
-                bytes,
-                seconds,
-                verdict.price.as_ref(),
-                asked.price.as_ref(),
-            ));
+            let seconds = trace.duration_s.unwrap_or(timing.execution_s);
+            cells.push(cell(&timing, in_bytes(memory), bytes, seconds, price, asked.price.as_ref()));
         }
     }
     Ok(Levels { profile: asked.profile.clone(), policy: policy.to_owned(), cells })

@@ -8,8 +8,8 @@ use nigh_service::{CurvePoint, CurveStatistics, Statistics};
 use nigh_sim::plan::{Certainty, GAIN_LEAST, Gain};
 use serde::Serialize;
 
-use super::verdict::Price;
-use super::words::{amount, quoted};
+use super::price::{Price, amount};
+use super::words::quoted;
 use crate::args::{ControlArgs, PlanArgs};
 use crate::controlled::connect;
 use crate::output;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn answer(hits: [f64; 6], error: f64, price: Option<&str>) -> Answer {
-        let price = price.map(|price| price.parse().unwrap());
+        let price = price.map(|price| Price::parse("--cost", price).unwrap());
         Answer::new("db".into(), curve(hits.map(Some), error), price.as_ref())
     }
 

@@ -6,6 +6,7 @@ use nigh_sim::plan::{Advice, Cell, Certainty, Measured};
 use nigh_trace::Taken;
 
 use super::ahead::{Ahead, Combination};
+use super::price::amount;
 use super::told::{Fact, NO_BREAK, Told};
 use super::verdict::Verdict;
 use crate::args::PlanArgs;
@@ -78,10 +79,6 @@ fn percent(ratio: f64) -> String {
 /// A difference of ratios.
 fn points(difference: f64) -> String {
     format!("{:+.1}{NO_BREAK}points", 100.0 * difference)
-}
-
-pub(super) fn amount(cost: f64) -> String {
-    if cost >= 100.0 { format!("{cost:.0}") } else { format!("{cost:.2}") }
 }
 
 /// The name of the best other policy.
