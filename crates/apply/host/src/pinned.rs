@@ -28,7 +28,7 @@ struct Count {
 
 impl Drop for Count {
     fn drop(&mut self) {
-        self.session.inner.client.part(self.shard).uncount_pins(self.blocks);
+        self.session.inner.client.part(self.shard).pinning.give(self.blocks);
     }
 }
 
@@ -87,7 +87,7 @@ impl Session {
         self.start(Op::Read, pieces, false, Measure::Hit, CallBytes::Pinned(None), Box::new(done));
     }
 
-    /// Blocks that this session can have pinned in each shard if no other session has any.
+    /// Blocks that this session can have pinned in each shard while no other session has any.
     pub fn pins_most(&self) -> u32 {
         self.inner.cache.shards[0].pins_most()
     }
@@ -121,7 +121,7 @@ impl Session {
         let (range, blocks) = pinnable(self.range(range.start, range.end.saturating_sub(range.start) as usize)?)?;
         let inner = &self.inner;
         let shard = inner.cache.shard_of(inner.client.disk.volume, range.start);
-        if !inner.client.part(shard).count_pins(blocks) {
+        if !inner.client.part(shard).pinning.take(blocks) {
             return Err(HostError::TooManyPins);
         }
         Ok((range, Count { session: self.clone(), shard, blocks }))

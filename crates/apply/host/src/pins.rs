@@ -4,11 +4,12 @@
 //!
 //! 1. All pins of a shard together have at most half of its spare frames ([`Pins::new`]). The other half is left for requests.
 //! 2. A disk can get as many as it then leaves to other disks, and a client as many as it then leaves to other clients of its disk.
-//! 3. A client is granted [`GRANT`] blocks at a time, so most pins change only its own count. Grants that it no longer needs are returned.
+//! 3. A client is granted [`GRANT`] blocks at a time, so most pins change only its own count. Grants that no pin needs are taken back when another client
+//!    would be refused.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use nigh_engine::Volume;
 
@@ -30,11 +31,18 @@ pub(crate) struct Pins {
 struct Granted {
     all: u32,
     disks: HashMap<Volume, u32>,
+    /// Those that were granted any.
+    clients: Vec<Weak<Pinning>>,
 }
 
-/// The pins of a client in a shard: the pinned blocks, and above them the granted ones in the upper half of the word.
-#[derive(Default)]
-pub(crate) struct Pinning(AtomicU64);
+/// The pins of a client in a shard.
+pub(crate) struct Pinning {
+    /// The pinned blocks, and above them the granted ones in the upper half.
+    word: AtomicU64,
+    is_listed: AtomicBool,
+    pins: Arc<Pins>,
+    volume: Volume,
+}
 
 fn split(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
@@ -46,69 +54,99 @@ impl Pins {
         Pins { most: spare / 2, granted: Mutex::default() }
     }
 
-    /// The blocks that the only client of the only disk can pin.
+    /// The blocks that a client can pin while no other one pins any.
     pub(crate) fn most_of_one(&self) -> u32 {
         self.most / 4
     }
 
     /// Grants as many blocks more as `client` needs for those that it has counted already. Returns whether there are so many.
-    fn grant(&self, client: &Pinning, volume: Volume) -> bool {
+    fn grant(&self, client: &Arc<Pinning>) -> bool {
+        // Dropped after the lock: the last owner of a client locks it.
+        let mut looked_at = Vec::new();
         let mut granted = lock(&self.granted);
-        let (pinned, own) = split(client.0.load(Ordering::Relaxed));
+        if !client.is_listed.swap(true, Ordering::Relaxed) {
+            granted.clients.retain(|known| known.strong_count() > 0);
+            granted.clients.push(Arc::downgrade(client));
+        }
+        if self.grant_left(&mut granted, client) {
+            return true;
+        }
+        for other in std::mem::take(&mut granted.clients) {
+            if let Some(idle) = other.upgrade() {
+                granted.take_back(&idle, 0);
+                granted.clients.push(other);
+                looked_at.push(idle);
+            }
+        }
+        self.grant_left(&mut granted, client)
+    }
+
+    /// As `grant`, of what is not granted to anybody.
+    fn grant_left(&self, granted: &mut Granted, client: &Pinning) -> bool {
+        let (pinned, own) = split(client.word.load(Ordering::Relaxed));
         let needed = pinned.saturating_sub(own);
-        let disk = granted.disks.get(&volume).copied().unwrap_or(0);
+        let disk = granted.disks.get(&client.volume).copied().unwrap_or(0);
         let fits = |more: u32| granted.all + disk + 2 * more <= self.most && disk + own + 2 * more <= self.most / 2;
         let Some(more) = [needed.max(GRANT), needed].into_iter().find(|&more| fits(more)) else { return false };
         granted.all += more;
-        *granted.disks.entry(volume).or_default() += more;
-        client.0.fetch_add(u64::from(more) * ONE, Ordering::Relaxed);
+        *granted.disks.entry(client.volume).or_default() += more;
+        client.word.fetch_add(u64::from(more) * ONE, Ordering::Relaxed);
         true
     }
+}
 
+impl Granted {
     /// Takes grants back that `client` does not need, except `keep` of them.
-    fn take_back(&self, client: &Pinning, volume: Volume, keep: u32) {
-        let mut granted = lock(&self.granted);
+    fn take_back(&mut self, client: &Pinning, keep: u32) {
         let mut unused = 0;
         let less = |word: u64| {
             let (pinned, own) = split(word);
             unused = own.saturating_sub(pinned + keep);
             Some(word - u64::from(unused) * ONE)
         };
-        let _ = client.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        granted.all -= unused;
-        let disk = granted.disks.entry(volume).or_default();
+        let _ = client.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.all -= unused;
+        let disk = self.disks.entry(client.volume).or_default();
         *disk -= unused;
         if *disk == 0 {
-            granted.disks.remove(&volume);
+            self.disks.remove(&client.volume);
         }
     }
 }
 
 impl Pinning {
-    /// Counts `blocks` more pins of a client of `volume`, unless there are too many.
+    /// No pins of a client of `volume`.
+    pub(crate) fn new(pins: &Arc<Pins>, volume: Volume) -> Arc<Pinning> {
+        let (word, is_listed) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Pinning { word, is_listed, pins: pins.clone(), volume })
+    }
+
+    /// Counts `blocks` more pins, unless there are too many.
     #[inline]
-    pub(crate) fn take(&self, blocks: u32, pins: &Pins, volume: Volume) -> bool {
-        let (pinned, granted) = split(self.0.fetch_add(u64::from(blocks), Ordering::Relaxed));
-        if pinned + blocks <= granted || pins.grant(self, volume) {
+    pub(crate) fn take(self: &Arc<Self>, blocks: u32) -> bool {
+        let (pinned, granted) = split(self.word.fetch_add(u64::from(blocks), Ordering::Relaxed));
+        if pinned + blocks <= granted || self.pins.grant(self) {
             return true;
         }
-        self.give(blocks, pins, volume);
+        self.give(blocks);
         false
     }
 
     /// Counts `blocks` pins less.
     #[inline]
-    pub(crate) fn give(&self, blocks: u32, pins: &Pins, volume: Volume) {
-        let (pinned, granted) = split(self.0.fetch_sub(u64::from(blocks), Ordering::Relaxed));
+    pub(crate) fn give(&self, blocks: u32) {
+        let (pinned, granted) = split(self.word.fetch_sub(u64::from(blocks), Ordering::Relaxed));
         if granted >= pinned - blocks + 3 * GRANT {
-            pins.take_back(self, volume, GRANT);
+            lock(&self.pins.granted).take_back(self, GRANT);
         }
     }
+}
 
-    /// The client is gone. Blocks that it never unpinned keep their grants, because they keep their frames.
-    pub(crate) fn end(&self, pins: &Pins, volume: Volume) {
-        if self.0.load(Ordering::Relaxed) != 0 {
-            pins.take_back(self, volume, 0);
+/// Blocks that were never unpinned keep their grants, because they keep their frames.
+impl Drop for Pinning {
+    fn drop(&mut self) {
+        if self.word.load(Ordering::Relaxed) != 0 {
+            lock(&self.pins.granted).take_back(self, 0);
         }
     }
 }
@@ -120,56 +158,71 @@ mod tests {
     const A: Volume = Volume(0);
     const B: Volume = Volume(1);
 
-    fn fill(pins: &Pins, client: &Pinning, volume: Volume) -> u32 {
-        (0..).take_while(|_| client.take(1, pins, volume)).count() as u32
+    fn fill(client: &Arc<Pinning>) -> u32 {
+        (0..).take_while(|_| client.take(1)).count() as u32
+    }
+
+    fn pinned(client: &Pinning) -> u32 {
+        split(client.word.load(Ordering::Relaxed)).0
     }
 
     #[test]
     fn others_find_room_beside_a_client_that_pins_all_it_can() {
-        let pins = Pins::new(256);
-        let [one, two, other] = [(); 3].map(|()| Pinning::default());
-        assert_eq!(fill(&pins, &one, A), pins.most_of_one());
-        assert!(fill(&pins, &two, A) >= 8);
-        assert!(fill(&pins, &other, B) >= 16);
-        let pinned = |client: &Pinning| split(client.0.load(Ordering::Relaxed)).0;
+        let pins = Arc::new(Pins::new(256));
+        let clients = [A, A, B].map(|volume| Pinning::new(&pins, volume));
+        assert_eq!(fill(&clients[0]), pins.most_of_one());
+        assert!(fill(&clients[1]) >= 8);
+        assert!(fill(&clients[2]) >= 16);
         let all = lock(&pins.granted).all;
-        assert!(all <= 128 && all >= [&one, &two, &other].map(pinned).iter().sum());
+        assert!(all <= 128 && all >= clients.iter().map(|client| pinned(client)).sum());
         // All of it comes back.
-        for (client, volume) in [(&one, A), (&two, A), (&other, B)] {
-            (0..pinned(client)).for_each(|_| client.give(1, &pins, volume));
-            client.end(&pins, volume);
-        }
+        clients.iter().for_each(|client| client.give(pinned(client)));
+        drop(clients);
         assert_eq!(lock(&pins.granted).all, 0);
         assert!(lock(&pins.granted).disks.is_empty());
-        assert_eq!(fill(&pins, &one, A), pins.most_of_one());
+        assert_eq!(fill(&Pinning::new(&pins, A)), pins.most_of_one());
     }
 
     #[test]
-    fn counts_hold_with_two_threads_on_one_client() {
-        let pins = Pins::new(256);
-        let client = Pinning::default();
-        let pin = || {
+    fn clients_without_pins_keep_nothing_from_others() {
+        let pins = Arc::new(Pins::new(256));
+        let clients: Vec<_> = (0..100).map(|_| Pinning::new(&pins, A)).collect();
+        for client in clients.iter().chain(&clients) {
+            assert!(client.take(2));
+            client.give(2);
+        }
+        assert_eq!(fill(&clients[0]), pins.most_of_one());
+    }
+
+    #[test]
+    fn counts_hold_with_two_threads_on_one_client_and_others_beside() {
+        let pins = Arc::new(Pins::new(256));
+        let (client, others) = (Pinning::new(&pins, A), [A, B].map(|volume| Pinning::new(&pins, volume)));
+        let pin = |client: &Arc<Pinning>| {
             for at in 0..20_000_u32 {
                 let blocks = at % 16 + 1;
-                if client.take(blocks, &pins, A) {
-                    let (pinned, granted) = split(client.0.load(Ordering::Relaxed));
+                if client.take(blocks) {
+                    let (pinned, granted) = split(client.word.load(Ordering::Relaxed));
                     assert!(pinned >= blocks && granted <= pins.most_of_one(), "{pinned} of {granted}");
-                    client.give(blocks, &pins, A);
+                    client.give(blocks);
                 }
             }
         };
-        std::thread::scope(|scope| (0..2).for_each(|_| _ = scope.spawn(pin)));
-        client.end(&pins, A);
-        assert_eq!(client.0.load(Ordering::Relaxed), 0);
+        std::thread::scope(|scope| {
+            for client in [&client, &client, &others[0], &others[1]] {
+                scope.spawn(|| pin(client));
+            }
+        });
+        drop((client, others));
         assert_eq!(lock(&pins.granted).all, 0);
     }
 
     #[test]
     fn blocks_that_are_never_unpinned_stay_counted() {
-        let pins = Pins::new(256);
-        let client = Pinning::default();
-        assert!(client.take(5, &pins, A));
-        client.end(&pins, A);
+        let pins = Arc::new(Pins::new(256));
+        let client = Pinning::new(&pins, A);
+        assert!(client.take(5));
+        drop(client);
         assert_eq!(lock(&pins.granted).all, 5);
     }
 }

@@ -42,11 +42,9 @@ pub(crate) struct Core {
 pub(crate) struct Part {
     pub(crate) published: Published,
     list: Mutex<List>,
-    pinning: Pinning,
-    /// Those of the shard.
-    pins: Arc<Pins>,
-    /// Its number is not used for another one as long as it is here.
-    disk: Arc<Disk>,
+    pub(crate) pinning: Arc<Pinning>,
+    /// Keeps the number of its volume from being used for another one.
+    _disk: Arc<Disk>,
 }
 
 struct List {
@@ -59,20 +57,8 @@ impl Part {
     pub(crate) fn new(shard: &Shard, disk: &Arc<Disk>, stream: Stream) -> Part {
         let noted = Noted::new(disk.volume, disk.tenant, stream);
         let list = Mutex::new(List { noted, is_entered: false });
-        let (published, pins) = (shard.published.clone(), shard.pins.clone());
-        Part { published, list, pinning: Pinning::default(), pins, disk: disk.clone() }
-    }
-
-    /// Counts `blocks` pinned blocks more, unless there are too many.
-    #[inline]
-    pub(crate) fn count_pins(&self, blocks: u32) -> bool {
-        self.pinning.take(blocks, &self.pins, self.disk.volume)
-    }
-
-    /// Counts `blocks` pinned blocks less.
-    #[inline]
-    pub(crate) fn uncount_pins(&self, blocks: u32) {
-        self.pinning.give(blocks, &self.pins, self.disk.volume);
+        let pinning = Pinning::new(&shard.pins, disk.volume);
+        Part { published: shard.published.clone(), list, pinning, _disk: disk.clone() }
     }
 
     /// Reports the list to the engine, which is that of its shard.
@@ -82,12 +68,6 @@ impl Part {
         if !list.noted.is_empty() {
             core.engine.take_notice(&mut list.noted);
         }
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.pinning.end(&self.pins, self.disk.volume);
     }
 }
 

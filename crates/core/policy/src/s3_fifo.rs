@@ -9,11 +9,14 @@
 //! * A block referenced while it is a ghost leaves the ghost queue before the victim enters it.
 //! * A cache that becomes smaller or larger divides itself anew; blocks keep their queues. If a block must leave a
 //!   cache that is not full and M is empty, it comes from S, however short S is.
+//! * With `warmup=main`, blocks are placed and evicted as by libCacheSim 0.3.5, to its digit (`cargo xtask bench rivals`): until the first eviction, new
+//!   blocks enter M once S has its share; the victim comes from M only if M exceeds its share or S is empty; and a block moves to M without
+//!   an eviction there. Shares are rounded down.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
-use crate::values::{HISTORY, part};
+use crate::values::{HISTORY, Values, part};
 use crate::{Access, Policy, Room, Slot};
 
 /// Which queue a slot is in.
@@ -50,6 +53,10 @@ pub struct S3Fifo {
     /// With this many slots, `main` is full.
     main_share: u32,
     ghosts_most: u32,
+    /// Whether `warmup` is `main`.
+    as_libcachesim: bool,
+    /// Whether a block was evicted.
+    evicted: bool,
     /// The shares of S and G in the cache.
     portions: [Portion; 2],
     /// Slots to return to the host.
@@ -69,7 +76,8 @@ impl S3Fifo {
             }
             // "Its access bits are cleared during the move."
             *state = State { queue: Queue::Main, freq: 0 };
-            let victim = if self.main.len() >= self.main_share { self.evict_main() } else { None };
+            let is_full = !self.as_libcachesim && self.main.len() >= self.main_share;
+            let victim = if is_full { self.evict_main() } else { None };
             self.main.push_front(&mut self.links, slot);
             if victim.is_some() {
                 return victim;
@@ -81,17 +89,23 @@ impl S3Fifo {
     /// Takes out the block that leaves next: from S if it has reached its share, otherwise from M.
     #[inline]
     fn pop(&mut self) -> Slot {
-        let from_small = if self.small.len() >= self.small_share { self.evict_small() } else { None };
+        self.evicted = true;
+        let is_small_due = match self.as_libcachesim {
+            true => self.main.len() <= self.main_share,
+            false => self.small.len() >= self.small_share,
+        };
+        let from_small = if is_small_due { self.evict_small() } else { None };
         let victim = from_small.or_else(|| self.evict_main()).or_else(|| self.evict_small());
         victim.or_else(|| self.evict_main()).expect("a block is resident")
     }
 
     /// Sets the shares of S, M and G.
     fn divide(&mut self, capacity: u32, ghosts: u32) {
+        let of = if self.as_libcachesim { Portion::within } else { Portion::of };
         let [small, ghost] = self.portions;
-        self.small_share = small.of(capacity, 1, capacity);
+        self.small_share = of(small, capacity, 1, capacity);
         self.main_share = capacity - self.small_share;
-        self.ghosts_most = ghost.of(capacity, 0, ghosts);
+        self.ghosts_most = of(ghost, capacity, 0, ghosts);
     }
 
     #[inline]
@@ -138,6 +152,12 @@ impl Configured for S3Fifo {
                 values: HISTORY,
                 doc: "most blocks that G remembers, as a multiple of the cache size; the default is the size of M",
             },
+            Param {
+                key: "warmup",
+                default: "small",
+                values: Values::Words(&["small", "main"]),
+                doc: "the queue of new blocks that S has no room for before the first eviction: small, or main, as in libCacheSim",
+            },
         ],
         offline: false,
         spatial: false,
@@ -160,6 +180,8 @@ impl Configured for S3Fifo {
             small_share: 0,
             main_share: 0,
             ghosts_most: 0,
+            as_libcachesim: params.is("warmup", "main"),
+            evicted: false,
             portions,
             forgotten: Vec::new(),
         };
@@ -188,6 +210,9 @@ impl Policy for S3Fifo {
         if state.queue == Queue::Ghost {
             *state = State { queue: Queue::Main, freq: 0 };
             self.ghost.unlink(&mut self.links, slot);
+            self.main.push_front(&mut self.links, slot);
+        } else if self.as_libcachesim && !self.evicted && self.small.len() >= self.small_share {
+            *state = State { queue: Queue::Main, freq: 0 };
             self.main.push_front(&mut self.links, slot);
         } else {
             *state = State { queue: Queue::Small, freq: 0 };

@@ -132,6 +132,18 @@ fn pins_that_are_never_dropped_stop_nobody_else() {
     host.shut_down().unwrap();
 }
 
+/// Sessions that have pinned something before do not keep it from others.
+#[test]
+fn many_sessions_pin_in_turn() {
+    let host = start(16 * MIB, &[("disk", "memory:8M")]);
+    let sessions: Vec<Session> = (0..64).map(|_| host.open("disk").unwrap()).collect();
+    for at in 0..200 {
+        let session = &sessions[at % 64];
+        drop(session.pin(at as u64 * 2 * BLOCK..(at as u64 * 2 + 2) * BLOCK).unwrap());
+    }
+    assert_eq!(pin_all(&sessions[0]).len() as u32, sessions[0].pins_most());
+}
+
 #[test]
 fn a_change_is_committed_or_dropped() {
     let host = start(MIB, &[("disk", "memory:8M")]);

@@ -10,6 +10,9 @@ pub(crate) struct S3Fifo {
     small_share: usize,
     ghost_share: usize,
     portions: [Portion; 2],
+    /// As libCacheSim.
+    warms_m: bool,
+    has_evicted: bool,
     s: Vec<u64>,
     m: Vec<u64>,
     g: Vec<u64>,
@@ -20,12 +23,44 @@ impl S3Fifo {
     pub(crate) fn new(capacity: usize, settings: Settings) -> S3Fifo {
         let portions = [settings.portion("small", "10%"), settings.history("0.9")];
         let (s, m, g) = (vec![], vec![], vec![]);
-        let mut model = S3Fifo { capacity, small_share: 0, ghost_share: 0, portions, s, m, g, freq: BTreeMap::new() };
+        let warms_m = settings.get("warmup", "small") == "main";
+        let (small_share, ghost_share, has_evicted, freq) = (0, 0, false, BTreeMap::new());
+        let mut model = S3Fifo { capacity, small_share, ghost_share, portions, warms_m, has_evicted, s, m, g, freq };
         model.resize(capacity, usize::MAX);
         model
     }
 
+    /// S3FIFO_evict, S3FIFO_evict_small and S3FIFO_evict_main of libCacheSim.
+    fn evict_as_libcachesim(&mut self) -> u64 {
+        self.has_evicted = true;
+        if self.m.len() <= self.capacity - self.small_share {
+            while !self.s.is_empty() {
+                let t = self.s.remove(0);
+                if self.freq[&t] < 2 {
+                    self.g.push(t);
+                    if self.g.len() > self.ghost_share {
+                        self.g.remove(0);
+                    }
+                    return t;
+                }
+                self.freq.insert(t, 0);
+                self.m.push(t);
+            }
+        }
+        self.evict_m().unwrap_or_else(|| {
+            let t = self.s.remove(0);
+            self.g.push(t);
+            if self.g.len() > self.ghost_share {
+                self.g.remove(0);
+            }
+            t
+        })
+    }
+
     fn evict(&mut self) -> u64 {
+        if self.warms_m {
+            return self.evict_as_libcachesim();
+        }
         if self.s.len() < self.small_share
             && let Some(evicted) = self.evict_m()
         {
@@ -76,6 +111,8 @@ impl Model for S3Fifo {
         let evicted = (self.s.len() + self.m.len() == self.capacity).then(|| self.evict());
         if ghost {
             self.m.push(block);
+        } else if self.warms_m && !self.has_evicted && self.s.len() >= self.small_share {
+            self.m.push(block);
         } else {
             self.s.push(block);
         }
@@ -90,8 +127,9 @@ impl Model for S3Fifo {
     fn resize(&mut self, capacity: usize, ghosts: usize) {
         let [small, ghost] = self.portions;
         self.capacity = capacity;
-        self.small_share = small.of(capacity).clamp(1, capacity);
-        self.ghost_share = ghost.of(capacity).min(ghosts);
+        let of = if self.warms_m { Portion::within } else { Portion::of };
+        self.small_share = of(small, capacity).clamp(1, capacity);
+        self.ghost_share = of(ghost, capacity).min(ghosts);
         while self.g.len() > self.ghost_share {
             self.g.remove(0);
         }

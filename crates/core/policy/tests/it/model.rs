@@ -30,6 +30,8 @@ const VARIANTS: &[&str] = &[
     "2q:in=100%:out=0%",
     "s3-fifo:small=50%:ghosts=20%",
     "s3-fifo:small=100%:ghosts=0%",
+    "s3-fifo:warmup=main",
+    "s3-fifo:warmup=main:small=40%:ghosts=30%",
     "lrfu:lambda=0",
     "lrfu:lambda=1",
     "lrfu:lambda=0.05:correlated=4",
