@@ -174,7 +174,11 @@ pub(crate) fn agreement() -> anyhow::Result<()> {
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
         [name, options @ ..] if name == "embed" => return check(embed("run").arg("--").args(options)),
-        [] => println!("embed: hits inside a program, beside quick_cache, foyer and moka (bench/embed). Others:"),
+        [name, options @ ..] if name == "rivals" => return python::bench(name, options),
+        [] => println!(
+            "embed: hits inside a program, beside quick_cache, foyer and moka (bench/embed); rivals: hit ratios beside libCacheSim \
+             (crates/choose/python/benches/rivals.py). Others:"
+        ),
         _ => {}
     }
     check(&mut cargo(&["build", "--release", "--locked", "-p", "nigh"]))?;
