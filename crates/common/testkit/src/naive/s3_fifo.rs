@@ -109,9 +109,8 @@ impl Model for S3Fifo {
         let ghost = self.g.contains(&block);
         self.g.retain(|&x| x != block);
         let evicted = (self.s.len() + self.m.len() == self.capacity).then(|| self.evict());
-        if ghost {
-            self.m.push(block);
-        } else if self.warms_m && !self.has_evicted && self.s.len() >= self.small_share {
+        let warms = self.warms_m && !self.has_evicted && self.s.len() >= self.small_share;
+        if ghost || warms {
             self.m.push(block);
         } else {
             self.s.push(block);
