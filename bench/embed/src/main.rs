@@ -1,10 +1,11 @@
-//! Hits inside a program, by one thread and by several: nigh beside quick_cache, foyer and moka, and how often nigh takes a shard's lock.
+//! Hits inside a program, by one thread and by several: nigh, from Rust and from C, beside quick_cache, foyer and moka, and how often nigh takes a shard's lock.
 //!
 //! A hit gives the thread a handle of a block of 4 KiB, and none of its bytes is copied, except in the lines of nigh that say so. All blocks are in
 //! memory, so the caches evict nothing.
 
 #![allow(clippy::print_stdout, reason = "its results")]
 
+mod c;
 mod nigh;
 mod peers;
 
@@ -23,6 +24,8 @@ const ROOM: u64 = 2 * HOT;
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 /// The most times that nigh may take a lock for 1,000 hits.
 const LOCKED_MOST: f64 = 20.0;
+/// The most ns that a hit from C may take longer.
+const PRICE_MOST: f64 = 30.0;
 /// Hits between two looks at the clock.
 const LOT: u64 = 1000;
 
@@ -69,8 +72,9 @@ fn main() -> anyhow::Result<()> {
     let turn = Duration::try_from_secs_f64(seconds)?;
     ensure!(rounds > 0, "a median needs a round");
     let mut caches = peers::all();
-    for policy in policy {
-        caches.extend(nigh::Nigh::start(&policy)?.map(|nigh| Box::new(nigh) as Box<dyn Cache>));
+    for policy in &policy {
+        caches.extend(nigh::Nigh::start(policy)?.map(|nigh| Box::new(nigh) as Box<dyn Cache>));
+        caches.push(Box::new(c::C::start(policy)?));
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!(
@@ -104,6 +108,13 @@ fn main() -> anyhow::Result<()> {
             }
             println!("{:20}{threads:>8}{ns:>10.0}{most:>10}{held:>6}{locks:>24}", cache.name());
         }
+    }
+    for policy in &policy {
+        let (ns, more) = c::price(policy)?;
+        let held = if more <= PRICE_MOST { "yes" } else { "no" };
+        println!(
+            "nigh {policy}: few blocks are hit in {ns:.0} ns, and in C in {more:.0} ns more; goal <= {PRICE_MOST}: {held}"
+        );
     }
     Ok(())
 }
