@@ -179,7 +179,7 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
         [name, options @ ..] if name == "embed" => return check(embed("run").arg("--").args(options)),
         [name, options @ ..] if name == "rivals" => return python::bench(name, options),
         [] => println!(
-            "embed: hits inside a program, beside quick_cache, foyer and moka (bench/embed); rivals: hit ratios beside libCacheSim \
+            "embed: caches inside a program, beside quick_cache, foyer, moka and lru (bench/embed); rivals: hit ratios beside libCacheSim \
              (crates/choose/python/benches/rivals.py). Others:"
         ),
         _ => {}

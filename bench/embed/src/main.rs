@@ -1,11 +1,12 @@
 //! Hits inside a program, by one thread and by several: nigh, from Rust and from C, beside quick_cache, foyer and moka, and how often nigh takes a shard's lock.
 //!
 //! A hit gives the thread a handle of a block of 4 KiB, and none of its bytes is copied, except in the lines of nigh that say so. All blocks are in
-//! memory, so the caches evict nothing.
+//! memory, so the caches evict nothing. `keyed.rs` measures caches of values by key, by one thread.
 
 #![allow(clippy::print_stdout, reason = "its results")]
 
 mod c;
+mod keyed;
 mod nigh;
 mod peers;
 
@@ -30,8 +31,11 @@ const PRICE_MOST: f64 = 30.0;
 const LOT: u64 = 1000;
 
 #[derive(Parser)]
-#[command(about = "Hits inside a program: nigh beside quick_cache, foyer and moka")]
+#[command(about = "Caches inside a program: nigh beside quick_cache, foyer, moka and lru")]
 struct Options {
+    /// Caches of blocks, caches of values by key, or both
+    #[arg(long, value_delimiter = ',', default_value = "blocks,keyed")]
+    part: Vec<Part>,
     /// Policies of nigh
     #[arg(long, value_delimiter = ',', default_value = "lirs,clock,s3-fifo")]
     policy: Vec<String>,
@@ -41,6 +45,12 @@ struct Options {
     /// How long each turn is
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Blocks,
+    Keyed,
 }
 
 /// A cache that has all blocks.
@@ -68,20 +78,26 @@ struct Figures {
 }
 
 fn main() -> anyhow::Result<()> {
-    let Options { policy, rounds, seconds } = Options::parse();
+    let Options { part, policy, rounds, seconds } = Options::parse();
     let turn = Duration::try_from_secs_f64(seconds)?;
     ensure!(rounds > 0, "a median needs a round");
+    if part.contains(&Part::Blocks) {
+        blocks(&policy, rounds, turn)?;
+    }
+    if part.contains(&Part::Keyed) {
+        keyed::run(&policy, rounds, turn)?;
+    }
+    Ok(())
+}
+
+/// Prints the hits of 4 KiB of each cache.
+fn blocks(policies: &[String], rounds: usize, turn: Duration) -> anyhow::Result<()> {
     let mut caches = peers::all();
-    for policy in &policy {
+    for policy in policies {
         caches.extend(nigh::Nigh::start(policy)?.map(|nigh| Box::new(nigh) as Box<dyn Cache>));
         caches.push(Box::new(c::C::start(policy)?));
     }
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!(
-        "hits of 4 KiB inside a program; medians of {rounds} rounds of {seconds} s; load {} on {} processors",
-        load.split(' ').take(3).collect::<Vec<_>>().join(" "),
-        processors()
-    );
+    println!("hits of 4 KiB inside a program; {}", circumstances(rounds, turn));
     println!("{:20}{:>8}{:>10}{:>10}{:>6}{:>24}", "", "threads", "ns a hit", "goal", "", "locked in 1,000 hits");
     let mut figures: Vec<[Figures; THREADS.len()]> = caches.iter().map(|_| Default::default()).collect();
     for round in 0..rounds {
@@ -109,7 +125,7 @@ fn main() -> anyhow::Result<()> {
             println!("{:20}{threads:>8}{ns:>10.0}{most:>10}{held:>6}{locks:>24}", cache.name());
         }
     }
-    for policy in &policy {
+    for policy in policies {
         let (ns, more) = c::price(policy)?;
         let held = if more <= PRICE_MOST { "yes" } else { "no" };
         println!(
@@ -117,6 +133,13 @@ fn main() -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// How the figures come about.
+fn circumstances(rounds: usize, turn: Duration) -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    format!("medians of {rounds} rounds of {} s; load {load} on {} processors", turn.as_secs_f64(), processors())
 }
 
 fn processors() -> usize {

@@ -28,7 +28,10 @@ struct Count {
 
 impl Drop for Count {
     fn drop(&mut self) {
-        self.session.inner.client.part(self.shard).pinning.give(self.blocks);
+        // In a child after a fork, a lock may be held for ever.
+        if !self.session.inner.cache.is_forked() {
+            self.session.inner.client.part(self.shard).pinning.give(self.blocks);
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! the store is locked: keys that may run some when compared ([`Kind::Foreign`]) are compared outside, and then looked up
 //! again. The thread that has the lock has the interpreter's, too, so it is never waited for.
 
-use nigh_policy::{Slot, Spec};
+use nigh_keyed::raw::{Place, RawCache};
+use nigh_policy::Spec;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -13,7 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyIterator, PyList, PyString,
 use try_lock::{Locked, TryLock};
 
 use crate::error;
-use crate::store::{Counts, Entry, Kind, Left, Store, Wanted};
+use crate::store::{Key, Kind, Left, Store, Wanted};
 
 /// Keys whose comparison was done outside the lock, and the results.
 type Compared = Vec<(Py<PyAny>, bool)>;
@@ -30,30 +31,33 @@ impl CacheBase {
         self.store.try_lock().ok_or_else(|| PyRuntimeError::new_err("the cache is being changed"))
     }
 
-    /// Looks `key` up and passes its slot, if it has one, to `then`. Objects that `then` takes out belong in its result.
+    /// Looks `key` up and passes its place, if it has one, to `then`. Objects that `then` takes out belong in its result.
     #[inline]
-    fn with<T>(&self, key: &Bound<'_, PyAny>, then: impl FnOnce(&mut Store, Option<Slot>, Wanted) -> T) -> PyResult<T> {
+    fn with<T>(
+        &self,
+        key: &Bound<'_, PyAny>,
+        then: impl FnOnce(&mut Store, Option<Place>, Wanted) -> T,
+    ) -> PyResult<T> {
         let wanted = wanted(key)?;
         // Outlives the lock: to drop a key may run Python code.
         let mut compared = Compared::new();
         let mut store = self.lock()?;
         let (mut raised, mut foreign) = (None, false);
-        let mut slot = store.find(wanted.hash, |entry| {
-            let Some(other) = &entry.key else { return false };
-            if other.is(key) || entry.kind == Kind::Small && wanted.kind == Kind::Small {
+        let mut place = store.pairs.find(wanted.hash, |other| {
+            if other.object.is(key) || other.kind == Kind::Small && wanted.kind == Kind::Small {
                 return true;
             }
-            let plain = entry.kind != Kind::Foreign && wanted.kind != Kind::Foreign;
+            let plain = other.kind != Kind::Foreign && wanted.kind != Kind::Foreign;
             foreign |= !plain;
-            plain && equal(other, key, &mut raised)
+            plain && equal(&other.object, key, &mut raised)
         });
-        if slot.is_none() && (foreign || raised.is_some()) {
-            (store, slot) = self.search(store, key, &wanted, &mut compared)?;
+        if place.is_none() && (foreign || raised.is_some()) {
+            (store, place) = self.search(store, key, &wanted, &mut compared)?;
         }
-        Ok(then(&mut store, slot, wanted))
+        Ok(then(&mut store, place, wanted))
     }
 
-    /// The slot of a key that only Python code can compare.
+    /// The place of a key that only Python code can compare.
     #[cold]
     fn search<'a>(
         &'a self,
@@ -61,13 +65,13 @@ impl CacheBase {
         key: &Bound<'_, PyAny>,
         wanted: &Wanted,
         compared: &mut Compared,
-    ) -> PyResult<(Locked<'a, Store>, Option<Slot>)> {
+    ) -> PyResult<(Locked<'a, Store>, Option<Place>)> {
         loop {
             let (found, unsure) = find(&store, key, wanted, compared);
             if found.is_err() || unsure.is_empty() || matches!(found, Ok(Some(_))) {
                 // Dropped by the caller, without the lock.
                 compared.extend(unsure.into_iter().map(|other| (other, false)));
-                return found.map(|slot| (store, slot));
+                return found.map(|place| (store, place));
             }
             drop(store);
             for other in unsure {
@@ -83,16 +87,16 @@ impl CacheBase {
 
     /// Drops what left, and reports what was evicted.
     fn finish(&self, py: Python<'_>, left: Left) -> PyResult<()> {
-        let Left { evicted, dropped } = left;
-        drop(dropped);
+        let Left { evicted, replaced, rejected } = left;
+        drop((replaced, rejected));
         if evicted.is_empty() {
             return Ok(());
         }
         let on_evict = self.lock()?.on_evict.as_ref().map(|on_evict| on_evict.clone_ref(py));
         let Some(on_evict) = on_evict else { return Ok(()) };
         let mut raised = Ok(());
-        for pair in evicted {
-            let called = on_evict.call1(py, pair);
+        for (key, value) in evicted {
+            let called = on_evict.call1(py, (key.object, value));
             raised = raised.and(called.map(|_| ()));
         }
         raised
@@ -100,20 +104,42 @@ impl CacheBase {
 
     /// What `of` returns for each resident key and value.
     fn collect<T>(&self, of: impl Fn(&Py<PyAny>, &Py<PyAny>) -> T) -> PyResult<Vec<T>> {
-        let store = self.lock()?;
-        let resident = store.entries().iter().filter_map(|entry| entry.key.as_ref().zip(entry.value.as_ref()));
-        Ok(resident.map(|(key, value)| of(key, value)).collect())
+        Ok(self.lock()?.pairs.iter().map(|(key, value)| of(&key.object, value)).collect())
+    }
+
+    /// The value of `key`, which is referenced.
+    #[inline]
+    fn found(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        let py = key.py();
+        self.with(key, |store, place, _| store.pairs.hit(place).map(|value| value.clone_ref(py)))
+    }
+
+    fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<(Key, Py<PyAny>)>> {
+        self.with(key, |store, place, _| place.map(|place| store.pairs.remove(place)))
+    }
+
+    /// The weight that the user's function gives `value`, or 1.
+    fn weight_of(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let py = value.py();
+        let weigh = self.lock()?.weigh.as_ref().map(|weigh| weigh.clone_ref(py));
+        let Some(weigh) = weigh else { return Ok(1) };
+        let weight = weigh.call1(py, (value,))?.into_bound(py);
+        whole(&weight).map_err(|shown| match shown {
+            Some(shown) => PyValueError::new_err(format!("weigh: {shown}, expected a weight of 0 to {}", u64::MAX)),
+            None => PyTypeError::new_err("weigh: expected a function that returns whole numbers"),
+        })
     }
 }
 
 #[pymethods]
 impl CacheBase {
     #[new]
-    #[pyo3(signature = (capacity, policy = None, *, on_evict = None))]
+    #[pyo3(signature = (capacity, policy = None, *, on_evict = None, weigh = None))]
     fn new(
         capacity: &Bound<'_, PyAny>,
         policy: Option<&Bound<'_, PyAny>>,
         on_evict: Option<Bound<'_, PyAny>>,
+        weigh: Option<Bound<'_, PyAny>>,
     ) -> PyResult<CacheBase> {
         let name = match policy {
             Some(policy) => policy.extract().map_err(|_| {
@@ -124,52 +150,65 @@ impl CacheBase {
             None => "lirs".to_owned(),
         };
         let spec: Spec = name.parse().map_err(|error| error::value(&error))?;
-        if let Some(on_evict) = on_evict.as_ref().filter(|on_evict| !on_evict.is_callable()) {
-            let kind = on_evict.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("on_evict: a {kind}, expected a function of key and value")));
+        for (name, function, of) in [("on_evict", &on_evict, "key and value"), ("weigh", &weigh, "a value")] {
+            if let Some(function) = function.as_ref().filter(|function| !function.is_callable()) {
+                let kind = function.get_type().name()?;
+                return Err(PyTypeError::new_err(format!("{name}: a {kind}, expected a function of {of}")));
+            }
         }
-        let store = Store::new(spec, capacity_of(capacity)?, on_evict.map(Bound::unbind))?;
+        let pairs = match weigh {
+            Some(_) => RawCache::with_weights(spec, capacity_of(capacity, u64::MAX)?),
+            None => RawCache::new(spec, capacity_of(capacity, KEYS_MOST)? as u32),
+        };
+        let pairs = pairs.map_err(|error| error::value(&error))?;
+        let store = Store { pairs, on_evict: on_evict.map(Bound::unbind), weigh: weigh.map(Bound::unbind) };
         Ok(CacheBase { store: TryLock::new(store) })
     }
 
     /// The value of `key`, or `default`. A reference: the policy learns of it, and it counts as a hit or a miss.
     #[pyo3(signature = (key, /, default = None))]
     fn get(&self, key: &Bound<'_, PyAny>, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
-        let py = key.py();
-        let found = self.with(key, |store, slot, _| store.get(slot).map(|value| value.clone_ref(py)))?;
-        Ok(found.or(default))
+        Ok(self.found(key)?.or(default))
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let py = key.py();
-        let found = self.with(key, |store, slot, _| store.get(slot).map(|value| value.clone_ref(py)))?;
-        found.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+        self.found(key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
     }
 
     /// The value of `key`, or `default`; not a reference.
     #[pyo3(signature = (key, /, default = None))]
     fn peek(&self, key: &Bound<'_, PyAny>, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         let py = key.py();
-        let found = self.with(key, |store, slot, _| store.value(slot).map(|value| value.clone_ref(py)))?;
+        let found = self.with(key, |store, place, _| place.map(|place| store.pairs.pair(place).1.clone_ref(py)))?;
         Ok(found.or(default))
     }
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.with(key, |store, slot, _| store.value(slot).is_some())
+        self.with(key, |_, place, _| place.is_some())
     }
 
     fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = key.py();
-        let mut left = Left::default();
-        let (new_key, new_value) = (key.clone().unbind(), value.clone().unbind());
-        self.with(key, |store, slot, wanted| store.set(py, slot, wanted, new_key, new_value, &mut left))?;
-        self.finish(py, left)
+        let weight = self.weight_of(value)?;
+        let left = self.with(key, |store, place, Wanted { hash, kind }| {
+            let (mut left, value) = (Left::default(), value.clone().unbind());
+            match place {
+                Some(place) => match store.pairs.replace(place, value, weight, &mut left.evicted) {
+                    Ok(old) => left.replaced = Some(old),
+                    Err((old, pair)) => (left.replaced, left.rejected) = (Some(old), Some(pair)),
+                },
+                None => {
+                    let key = Key { object: key.clone().unbind(), kind };
+                    left.rejected = store.pairs.insert(hash, key, value, weight, &mut left.evicted).err();
+                }
+            }
+            left
+        })?;
+        self.finish(key.py(), left)
     }
 
     fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut left = Left::default();
-        let removed = self.with(key, |store, slot, _| store.remove(slot, &mut left))?;
-        removed.map(|_| ()).ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+        let removed = self.remove(key)?;
+        removed.map(drop).ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
     }
 
     /// Removes `key`: its value, or `default`; without one, KeyError. Not a reference.
@@ -178,31 +217,28 @@ impl CacheBase {
         if default.len() > 1 {
             return Err(PyTypeError::new_err(format!("pop expected at most 2 arguments, got {}", default.len() + 1)));
         }
-        let mut left = Left::default();
-        let removed = self.with(key, |store, slot, _| store.remove(slot, &mut left))?;
-        match (removed, default.get_item(0)) {
-            (Some(value), _) => Ok(value),
+        match (self.remove(key)?, default.get_item(0)) {
+            (Some((_, value)), _) => Ok(value),
             (None, Ok(default)) => Ok(default.unbind()),
             (None, Err(_)) => Err(PyKeyError::new_err(key.clone().unbind())),
         }
     }
 
     /// Removes the key that the policy would evict next: the pair of key and value.
-    fn popitem(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
-        let mut left = Left::default();
-        let pair = self.lock()?.shed(py, &mut left);
-        pair.ok_or_else(|| PyKeyError::new_err("the cache is empty"))
+    fn popitem(&self) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+        let pair = self.lock()?.pairs.shed();
+        pair.map(|(key, value)| (key.object, value)).ok_or_else(|| PyKeyError::new_err("the cache is empty"))
     }
 
     /// Removes all keys, and what the policy learned. The counts stay.
     fn clear(&self) -> PyResult<()> {
-        let old = self.lock()?.empty()?;
+        let old = self.lock()?.pairs.take();
         drop(old);
         Ok(())
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        Ok(self.lock()?.resident() as usize)
+        Ok(self.lock()?.pairs.len())
     }
 
     /// An iterator over the keys of this moment, in no order. Not a reference.
@@ -214,40 +250,52 @@ impl CacheBase {
         self.collect(|key, value| (key.clone_ref(py), value.clone_ref(py)))
     }
 
-    /// The most keys. If it is set to less than are in the cache, keys are evicted.
+    /// The most keys, or the most that the weights sum up to. If it is set to less than that, keys are evicted.
     #[getter]
-    fn capacity(&self) -> PyResult<u32> {
-        Ok(self.lock()?.capacity())
+    fn capacity(&self) -> PyResult<u64> {
+        Ok(self.lock()?.pairs.limit())
     }
 
     #[setter]
     fn set_capacity(&self, capacity: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = capacity.py();
-        let capacity = capacity_of(capacity)?;
+        let most = if self._weighs()? { u64::MAX } else { KEYS_MOST };
+        let capacity = capacity_of(capacity, most)?;
         let mut left = Left::default();
-        let resized = self.lock()?.resize(py, capacity, &mut left);
+        let resized = self.lock()?.pairs.resize(capacity, &mut left.evicted);
         self.finish(py, left)?;
-        resized
+        resized.map_err(|error| error::value(&error))
+    }
+
+    /// The sum of the weights of all values: their number without ``weigh``.
+    #[getter]
+    fn weight(&self) -> PyResult<u64> {
+        Ok(self.lock()?.pairs.weight())
+    }
+
+    fn _weighs(&self) -> PyResult<bool> {
+        Ok(self.lock()?.weigh.is_some())
     }
 
     /// The policy with its parameters.
     #[getter]
     fn policy(&self) -> PyResult<String> {
-        Ok(self.lock()?.spec().to_string())
+        Ok(self.lock()?.pairs.spec().to_string())
     }
 
     fn _counts(&self) -> PyResult<(u64, u64, u64)> {
-        let Counts { hits, misses, evictions } = self.lock()?.counts;
-        Ok((hits, misses, evictions))
+        let counts = self.lock()?.pairs.counts();
+        Ok((counts.hits, counts.misses, counts.evictions))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Some(store) = self.store.try_lock() {
-            for Entry { key, value, .. } in store.entries() {
-                visit.call(key)?;
+            for (key, value) in store.pairs.iter() {
+                visit.call(&key.object)?;
                 visit.call(value)?;
             }
             visit.call(&store.on_evict)?;
+            visit.call(&store.weigh)?;
         }
         Ok(())
     }
@@ -255,26 +303,25 @@ impl CacheBase {
     fn __clear__(&self) {
         // Where it fails, the cycle stays, and the cache is whole.
         let _ = self.clear();
-        let on_evict = self.lock().map(|mut store| store.on_evict.take());
-        drop(on_evict);
+        let functions = self.lock().map(|mut store| (store.on_evict.take(), store.weigh.take()));
+        drop(functions);
     }
 }
 
-/// The slot of `key`, and keys of which only Python code can say whether they equal it, but those that were `compared`.
+/// The place of `key`, and keys of which only Python code can say whether they equal it, but those that were `compared`.
 fn find(
     store: &Store,
     key: &Bound<'_, PyAny>,
     wanted: &Wanted,
     compared: &Compared,
-) -> (PyResult<Option<Slot>>, Vec<Py<PyAny>>) {
+) -> (PyResult<Option<Place>>, Vec<Py<PyAny>>) {
     let py = key.py();
     let (mut raised, mut unsure) = (None, Vec::new());
-    let slot = store.find(wanted.hash, |entry| {
-        let Some(other) = &entry.key else { return false };
+    let place = store.pairs.find(wanted.hash, |Key { object: other, kind }| {
         if other.is(key) {
             return true;
         }
-        if entry.kind != Kind::Foreign && wanted.kind != Kind::Foreign {
+        if *kind != Kind::Foreign && wanted.kind != Kind::Foreign {
             return equal(other, key, &mut raised);
         }
         if let Some((_, equal)) = compared.iter().find(|(known, _)| known.is(other)) {
@@ -283,7 +330,7 @@ fn find(
         unsure.push(other.clone_ref(py));
         false
     });
-    (raised.map_or(Ok(slot), Err), unsure)
+    (raised.map_or(Ok(place), Err), unsure)
 }
 
 /// Whether two keys that are small or plain are equal.
@@ -341,13 +388,29 @@ fn is_plain_part(key: &Bound<'_, PyAny>) -> bool {
         || key.is_exact_instance_of::<PyBool>()
 }
 
-fn capacity_of(capacity: &Bound<'_, PyAny>) -> PyResult<u32> {
-    if capacity.is_instance_of::<PyBool>() || !capacity.hasattr("__index__")? {
-        let kind = capacity.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("capacity: a {kind}, expected a number of keys")));
+/// The most keys of a cache without weights.
+const KEYS_MOST: u64 = u32::MAX as u64;
+
+fn capacity_of(capacity: &Bound<'_, PyAny>, most: u64) -> PyResult<u64> {
+    let least = |found: u64| (1..=most).contains(&found).then_some(found);
+    let shown = match whole(capacity) {
+        Ok(found) => match least(found) {
+            Some(capacity) => return Ok(capacity),
+            None => found.to_string(),
+        },
+        Err(Some(shown)) => shown,
+        Err(None) => {
+            let kind = capacity.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("capacity: a {kind}, expected a number of keys")));
+        }
+    };
+    Err(PyValueError::new_err(format!("capacity={shown}: expected 1 to {most} keys, or weights with weigh")))
+}
+
+/// A whole number from Python; the number as text if it is below 0 or too great, and nothing if it is something else.
+fn whole(number: &Bound<'_, PyAny>) -> Result<u64, Option<String>> {
+    if number.is_instance_of::<PyBool>() || !number.hasattr("__index__").unwrap_or(false) {
+        return Err(None);
     }
-    capacity.extract().ok().filter(|&capacity| capacity > 0).ok_or_else(|| {
-        let shown = capacity.str().map_or_else(|_| String::new(), |text| text.to_string());
-        PyValueError::new_err(format!("capacity={shown}: expected 1 to {} keys", u32::MAX))
-    })
+    number.extract().map_err(|_| Some(number.str().map_or_else(|_| String::new(), |text| text.to_string())))
 }

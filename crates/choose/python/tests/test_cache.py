@@ -185,6 +185,7 @@ def test_mapping() -> None:
         ((5, "lirs:ghosts=unlimited"), ValueError, "ghosts=2"),
         ((5, "lirs:hir=900%"), ValueError, "hir=900%"),
         ((5, nigh.Policy), TypeError, "policy: expected a name"),
+        ((5, "auto:candidates=lirs+dulo"), ValueError, "neighbours on disk"),
     ],
 )
 def test_wrong_arguments(arguments: tuple[Any, ...], kind: type[Exception], text: str) -> None:
@@ -245,6 +246,88 @@ def test_evictions_are_reported() -> None:
     for key in range(50):
         recursive[key] = key
     assert sorted(recursive) == [48, 49] and sorted(other) == [46, 47]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["set", "set", "get", "pop", "capacity"]), st.integers(0, 20), st.integers(0, 25)),
+        max_size=80,
+    ),
+    policy=st.sampled_from(ONLINE),
+)
+def test_weights(steps: list[tuple[str, int, int]], policy: str) -> None:
+    """The sum of weights fits, and what left was reported or not kept."""
+    last: dict[int, str] = {}
+    evicted: dict[int, str] = {}
+    cache: nigh.Cache[int, str] = nigh.Cache(40, policy, weigh=len, on_evict=evicted.__setitem__)
+    for step, key, number in steps:
+        before = dict(cache.items())
+        evicted.clear()
+        if step == "set":
+            cache[key] = last[key] = "x" * number
+            assert number <= cache.capacity or key not in cache
+        elif step == "get":
+            assert cache.get(key) == before.get(key)
+        elif step == "pop":
+            assert cache.pop(key, None) == before.get(key)
+        else:
+            cache.capacity = number + 1
+        after = dict(cache.items())
+        assert cache.weight == sum(max(1, len(value)) for value in after.values()) <= cache.capacity
+        assert all(last[key] == value for key, value in after.items())
+        if step in ("set", "capacity"):
+            gone = {other: value for other, value in before.items() if other not in after and other != key}
+            assert gone == {other: value for other, value in evicted.items() if other != key}
+
+
+def test_weights_of_one_are_numbers_of_keys() -> None:
+    for policy in ["lru", "lirs", "s3-fifo", "arc"]:
+        caches = [nigh.Cache[int, int](50, policy), nigh.Cache[int, int](50, policy, weigh=lambda value: 1)]
+        for step in range(5_000):
+            for cache in caches:
+                key = (step * step + step // 7) % 171
+                if cache.get(key) is None:
+                    cache[key] = step
+        assert caches[0].weight == caches[1].weight == 50
+        # With weights, a policy's capacity grows while the cache fills: LIRS begins with other LIR blocks.
+        hits, weighed = (cache.stats().hits for cache in caches)
+        assert abs(weighed - hits) <= (hits // 100 if policy == "lirs" else 0)
+
+
+def test_weighing() -> None:
+    cache: nigh.Cache[str, bytes] = nigh.Cache(2**40, "lru", weigh=len)
+    cache["large"] = bytes(10_000)
+    assert cache.weight == 10_000 and cache.capacity == 2**40
+    cache.capacity = 100
+    assert len(cache) == 0 and cache.stats().evictions == 1
+    cache["a"], cache["b"] = bytes(60), bytes(40)
+    cache["a"] = bytes(61)
+    assert cache.keys() == {"a"} and repr(cache) == "<nigh.Cache: 1 keys, 61 of 100, lru>"
+    cache["a"] = bytes(101)
+    assert "a" not in cache and cache.weight == 0
+    with pytest.raises(TypeError, match="weigh: a int, expected a function"):
+        nigh.Cache(5, weigh=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="capacity=0"):
+        nigh.Cache(0, weigh=len)
+
+    def weigh(value: Any) -> Any:
+        if value is None:
+            raise KeyError("none")
+        mine.clear()
+        return value
+
+    mine: nigh.Cache[str, Any] = nigh.Cache(10, weigh=weigh)
+    mine["a"] = 5
+    for value, kind in [(-1, ValueError), (2**64, ValueError), (1.5, TypeError), ("x", TypeError), (None, KeyError)]:
+        mine.setdefault("a", 5)
+        with pytest.raises(kind, match="none" if value is None else "weigh"):
+            mine["b"] = value
+        assert "b" not in mine
+    gone = weakref.ref(mine)
+    del mine
+    gc.collect()
+    assert gone() is None
 
 
 class Key:
@@ -467,6 +550,21 @@ def test_cycles_are_collected() -> None:
     del cache, value
     gc.collect()
     assert [reference() for reference in gone] == [None, None]
+
+
+def test_evicted_keys_are_released() -> None:
+    class Named:
+        pass
+
+    for policy in ONLINE:
+        cache: nigh.Cache[Any, int] = nigh.Cache(2, policy)
+        keys = [Named() for _ in range(20)]
+        known = [weakref.ref(key) for key in keys]
+        for at, key in enumerate(keys):
+            cache[key] = at
+        del key, keys
+        gc.collect()
+        assert sum(reference() is not None for reference in known) == len(cache), policy
 
 
 def test_references_are_released() -> None:

@@ -108,6 +108,15 @@ impl Spec {
         self.info().is_unified()
     }
 
+    /// Whether it, or one of the policies that it chooses among, depends on which blocks are neighbours.
+    pub fn is_spatial(&self) -> bool {
+        let info = self.info();
+        let params = self.params(info).expect("a parsed policy has valid parameters");
+        let mut lists = info.params.iter().filter(|param| param.values == Values::Policies);
+        info.spatial
+            || lists.any(|param| params.policies(param.key).is_ok_and(|specs| specs.iter().any(Spec::is_spatial)))
+    }
+
     /// The description of its policy.
     pub fn info(&self) -> &'static Info {
         find(self.name()).expect("a parsed policy is registered")

@@ -63,13 +63,25 @@ class Cache(CacheBase, MutableMapping[K, V]):
     are those of a replay only where keys are the numbers of blocks. It also takes memory for its counters at once, 8 to 16
     bytes for each key of ``capacity``; other policies take memory as keys come. Policies that need the future (opt) or look at
     places on disk or in files (dulo, aoio, ubm, pcc) raise ``ValueError``. LIRS, 2Q, ARC, CLOCK-Pro, S3-FIFO and others
-    remember evicted keys: from half (2Q) to four times (MQ) as many as the cache holds. The cache keeps those keys, but not
-    their values, in memory.
+    remember evicted keys: from half (2Q) to four times (MQ) as many as the cache holds. The cache remembers them by their hashes;
+    the keys and values themselves are released.
 
     ``get`` and ``[]`` are references: hits change the order in which keys leave. So are the look-ups of ``setdefault``,
     ``get_or_compute`` and :func:`nigh.cached`, and setting a key that is in the cache, which counts as no hit. ``in``,
     ``peek``, ``len``, iteration, ``items``, ``values``, ``pop`` and ``del`` are not. Iteration is over the keys of the
     moment in which it starts, in no order.
+
+    ``weigh`` makes it a cache of limited weight: it is called with each value that is set, as cachetools' ``getsizeof`` is, and returns a
+    whole number, of which 0 counts as 1. ``capacity`` is then the most that the weights of all values sum up to, and ``weight`` is
+    their sum. A value heavier than ``capacity`` is not kept; a value that its key had before leaves nevertheless. Nor is a value
+    always kept that the policy considers the least useful.
+
+    >>> cache = nigh.Cache(1000, "s3-fifo", weigh=len)
+    >>> cache["page"] = bytes(600)
+    >>> cache["other"] = bytes(300)
+    >>> cache["large"] = bytes(2000)
+    >>> sorted(cache), cache.weight
+    (['other', 'page'], 900)
 
     ``on_evict`` is called with each key and value that leave to make room, after the change; what it raises is raised by
     the method that made the change.
@@ -83,7 +95,12 @@ class Cache(CacheBase, MutableMapping[K, V]):
     if TYPE_CHECKING:
 
         def __init__(
-            self, capacity: int, policy: str = "lirs", *, on_evict: Callable[[K, V], object] | None = None
+            self,
+            capacity: int,
+            policy: str = "lirs",
+            *,
+            on_evict: Callable[[K, V], object] | None = None,
+            weigh: Callable[[V], int] | None = None,
         ) -> None: ...
 
         @overload
@@ -100,10 +117,14 @@ class Cache(CacheBase, MutableMapping[K, V]):
 
         @property
         def capacity(self) -> int:
-            """The most keys. If it is set to less than are in the cache, keys are evicted."""
+            """The most keys, or the most that the weights sum up to. If it is set to less than that, keys are evicted."""
 
         @capacity.setter
         def capacity(self, capacity: int) -> None: ...
+        @property
+        def weight(self) -> int:
+            """The sum of the weights of all values: their number without ``weigh``."""
+
         @property
         def policy(self) -> str:
             """The policy with its parameters."""
@@ -144,6 +165,8 @@ class Cache(CacheBase, MutableMapping[K, V]):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
+        if self._weighs():
+            return f"<nigh.Cache: {len(self)} keys, {self.weight} of {self.capacity}, {self.policy}>"
         return f"<nigh.Cache: {len(self)} of {self.capacity} keys, {self.policy}>"
 
 
