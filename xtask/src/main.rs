@@ -138,7 +138,7 @@ enum Command {
         #[arg(long, default_value_t = 8)]
         seeds: u32,
     },
-    /// Packages of the crates that a program with the cache inside needs, each compiled from its package
+    /// Packages of the crates that programs with a cache inside need, each compiled from its package
     Crates,
     /// Models of what threads share, under loom: all orders of the threads' steps
     Loom,

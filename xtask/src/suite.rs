@@ -85,11 +85,11 @@ pub(crate) fn tool(name: &str) -> anyhow::Result<()> {
     check(cargo(&["install", name, "--locked", "--debug", "--quiet", "--root"]).arg(&tools))
 }
 
-/// Packages of the crates that a program with the cache inside needs, as they would be published: each compiles from what is in its package.
+/// Packages of the crates that programs with a cache inside need, as they would be published: each compiles from what is in its package.
 pub(crate) fn packages() -> anyhow::Result<()> {
     let mut package = cargo(&["package", "--locked", "--quiet"]);
     package.arg("--target-dir").arg(builds());
-    for name in needs("nigh-host") {
+    for name in &needs("nigh-host") | &needs("nigh-keyed") {
         package.args(["-p", name]);
     }
     check(&mut package)

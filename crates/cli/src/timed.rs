@@ -42,7 +42,7 @@ pub(crate) struct Timing {
     pub(crate) waited_s: f64,
     /// The latency that 99 % of the requests do not exceed.
     pub(crate) latency_p99_us: Option<f64>,
-    /// What its first level did.
+    /// Use of its first level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) level: Option<OfLevel>,
 }

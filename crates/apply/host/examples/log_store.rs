@@ -25,7 +25,7 @@ struct Log {
 }
 
 struct State {
-    /// Where the latest bytes of each block are.
+    /// The positions of the latest bytes of each block.
     records: HashMap<u64, u64>,
     end: u64,
 }

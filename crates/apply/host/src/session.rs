@@ -31,7 +31,7 @@ pub struct Session {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the clones of a session share.
+/// The state that the clones of a session share.
 pub(crate) struct Inner {
     pub(crate) cache: Arc<Cache>,
     pub(crate) client: Client,

@@ -1,4 +1,4 @@
-//! What a cache over Python keys holds: keys and values (`nigh-keyed`), and what it calls.
+//! The contents of a cache over Python keys: keys and values (`nigh-keyed`), and what it calls.
 //!
 //! Nothing here runs Python code, and no object is dropped here: those that leave are handed to the caller, which drops them when nothing is
 //! borrowed, because their finalizers may use the cache.

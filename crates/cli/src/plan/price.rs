@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-/// What memory costs.
+/// A price of memory.
 #[derive(Clone, Debug)]
 pub(super) struct Price {
     /// As it was given.

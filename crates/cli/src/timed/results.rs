@@ -143,7 +143,7 @@ pub(super) struct LevelRow {
     pub(super) device_busy_s: f64,
 }
 
-/// What a level did.
+/// Use of a level.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct OfLevel {
     /// Blocks that were loaded into memory.

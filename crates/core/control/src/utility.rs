@@ -147,7 +147,7 @@ impl Utility {
         }
     }
 
-    /// What each of the tenants that are `present` wants.
+    /// The demands of the tenants that are `present`.
     fn wants(&mut self, present: &[(u16, Bounds)], capacity: u32) -> Vec<Want> {
         let most = present.iter().map(|&(owner, _)| owner as usize + 1).max().unwrap_or(0);
         if self.tenants.len() < most {
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(divide(&[steep.clone(), Want { floor: 70, ..flat.clone() }], 100), [30, 70]);
         // One that is not known keeps its share.
         assert_eq!(divide(&[steep.clone(), want(10, 100, &[])], 100), [50, 50]);
-        // What saves nothing is divided all the same.
+        // Memory that saves nothing is divided all the same.
         let useless = want(10, 100, &[(0.0, 0.0), (100.0, 0.0)]);
         assert_eq!(divide(&[useless.clone(), useless], 100), [50, 50]);
     }
