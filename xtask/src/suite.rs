@@ -87,12 +87,16 @@ pub(crate) fn tool(name: &str) -> anyhow::Result<()> {
 
 /// Packages of the crates that programs with a cache inside need, as they would be published: each compiles from what is in its package.
 pub(crate) fn packages() -> anyhow::Result<()> {
+    // Cargo keeps packages by the path of this folder and their versions: in the same one, it would compile those of an earlier run.
+    let folder = builds().join(format!("crates-{}", UNIX_EPOCH.elapsed()?.as_secs()));
     let mut package = cargo(&["package", "--locked", "--quiet"]);
-    package.arg("--target-dir").arg(builds());
+    package.arg("--target-dir").arg(&folder);
     for name in &needs("nigh-host") | &needs("nigh-keyed") {
         package.args(["-p", name]);
     }
-    check(&mut package)
+    let packaged = check(&mut package);
+    std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    packaged
 }
 
 /// The features of other crates, chosen once for the workspace (crates/common/union).
