@@ -29,7 +29,7 @@ struct File {
     memory: Option<String>,
     memory_max: Option<String>,
     policy: Option<String>,
-    allocate: Option<Allocate>,
+    allocate: Option<Allocation>,
     write_mode: Option<Mode>,
     readahead: Option<String>,
     scheduler: Option<String>,
@@ -63,14 +63,6 @@ struct Disk {
 enum Mode {
     Back,
     Through,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Allocate {
-    LruSp,
-    Global,
-    Static,
 }
 
 /// The error of the value of `key`.
@@ -112,11 +104,7 @@ pub(crate) fn host(text: &str) -> Result<Settings, Error> {
     if settings.memory_max < memory {
         return Err(wrong("memory-max", "it is less than memory"));
     }
-    settings.allocate = file.allocate.map(|allocate| match allocate {
-        Allocate::LruSp => Allocation::LruSp,
-        Allocate::Global => Allocation::Global,
-        Allocate::Static => Allocation::Static,
-    });
+    settings.allocate = file.allocate;
     settings.readahead = match &file.readahead {
         Some(text) => ReadAheadSpec::served(text).map_err(|error| wrong("readahead", error))?,
         None => ReadAheadSpec::SERVED,
@@ -211,6 +199,16 @@ mod tests {
         ceiling = "1M"
         policy = "lirs"
     "#;
+
+    /// Each by the name that reports show.
+    #[test]
+    fn memory_is_allocated_as_asked() {
+        for name in ["lru-sp", "global", "static", "utility"] {
+            let settings = host(&format!("allocate = '{name}'")).unwrap();
+            assert_eq!(settings.allocate.unwrap().to_string(), name);
+        }
+        assert!(host("allocate = 'dynamic'").is_err());
+    }
 
     #[test]
     fn every_key_has_its_effect() {

@@ -3,12 +3,14 @@
 use std::fmt;
 
 use nigh_policy::Spec;
+use serde::Deserialize;
 
 use crate::allowance::Terms;
 use crate::directive::{Limits, Order, Refusal};
 
 /// The rule by which a tenant is chosen to lose a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Allocation {
     /// LRU-SP (3.2).
     #[default]
