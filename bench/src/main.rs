@@ -27,6 +27,7 @@ mod memory;
 mod metadata;
 mod nbd;
 mod neighbours;
+mod pace;
 mod page_cache;
 mod patterns;
 mod peers;
@@ -141,6 +142,12 @@ enum Bench {
         /// Rules of read-ahead
         #[arg(long, value_delimiter = ',', default_value = "linux,auto")]
         readahead: Vec<String>,
+    },
+    /// Requests that are sent at their times to `nigh serve` on a disk that a model slows down, and in simulation: do latencies agree?
+    Pace {
+        /// Shares of what the disk can serve
+        #[arg(long, value_delimiter = ',', default_value = "0.3,0.6,0.9,1.1")]
+        load: Vec<f64>,
     },
     /// What a client of `nigh serve` waits because of others: beside 20 hostile clients and 8 sick devices (FUSE, root)
     Isolation {
@@ -310,6 +317,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload, seed } => dulo::run(study, &workload, seed),
+        Bench::Pace { load } => pace::run(&load),
         Bench::Live { part, readahead } => live::run(&part, &readahead),
         Bench::Auto { cells, policy } => auto::run(&policy.parse()?, cells),
         Bench::Curves { policy, blocks, samples, cells } => {

@@ -82,7 +82,7 @@ fn burst(device: &str, blocks: &[u64], lists: bool, window: u32) -> anyhow::Resu
         steps.push(read(steps.last().map_or(0, |step: &Step| step.offset / BLOCK), 0));
         steps.extend(burst.iter().enumerate().map(|(at, &block)| read(block, if at == 0 { PAUSE_NS } else { 0 })));
     }
-    let program = Program { name: "bursts".into(), steps, says };
+    let program = Program { name: "bursts".into(), steps, says, ..Program::default() };
     Ok(run_programs(device, &[program], window)?.ends_ns[0])
 }
 
@@ -128,7 +128,7 @@ fn neighbour_s(outcome: &Outcome) -> f64 {
 /// A program that reads `blocks` and says `says`, beside the neighbour. `window` is that of the prefetch allowance.
 fn pair(device: &str, blocks: &[u64], says: Vec<Said>, window: u32) -> anyhow::Result<Outcome> {
     let steps = blocks.iter().map(|&block| read(block, THINK.as_nanos() as u64)).collect();
-    let first = Program { name: "first".into(), steps, says };
+    let first = Program { name: "first".into(), steps, says, ..Program::default() };
     let mut random = Rng::with_seed(2);
     let steps = (0..NEIGHBOUR_READS).map(|at| {
         let block = super::neighbour(at, &mut random);

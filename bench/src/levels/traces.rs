@@ -94,8 +94,18 @@ fn timed(trace: &Path) -> anyhow::Result<Vec<Timed>> {
     let bytes = trace["distinct_blocks"].as_u64().zip(trace["block_bytes"].as_u64());
     let (blocks, block) = bytes.context("nigh sim describes the trace")?;
     let level = format!("ssd-nvme:{}", blocks / 5 * block);
-    let printed =
-        printed(&["--device", "hdd-7200", "--readahead", "none", "--level", &level, "--policy", &POLICIES.join(",")])?;
+    let printed = printed(&[
+        "--device",
+        "hdd-7200",
+        "--pace",
+        "closed",
+        "--readahead",
+        "none",
+        "--level",
+        &level,
+        "--policy",
+        &POLICIES.join(","),
+    ])?;
     let row = |result: &Value| {
         let number = |of: &Value| of.as_f64().with_context(|| format!("no number in {result}"));
         let (reads, stores) = (number(&result["device_read_bytes"])?, number(&result["levels"][0]["stores"])?);

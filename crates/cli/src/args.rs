@@ -636,8 +636,14 @@ pub(crate) struct TimedArgs {
     pub(crate) scheduler: String,
     /// How long a program computes before each request: a time such as 0.1ms, or a share of the time that passed in the
     /// trace since the previous request, such as 50%
-    #[arg(long, value_name = "TIME", default_value = "100%", requires = "device")]
-    pub(crate) think: String,
+    ///
+    /// Its requests then wait for the replies to those before (--pace closed) [default: 100%]
+    #[arg(long, value_name = "TIME", requires = "device")]
+    pub(crate) think: Option<String>,
+    /// When requests are issued: recorded (at the times in the trace, in an open loop), 2x (twice as fast) or closed (each when the
+    /// program has the reply to the one before) [default: recorded where the trace has times and is not a program's; else closed]
+    #[arg(long, value_name = "PACE", requires = "device")]
+    pub(crate) pace: Option<String>,
     /// Where files lie on the disk ('nigh trace layout --extents' writes it); read-ahead then follows files instead of the disk. For
     /// several traces, a list for each, in their order
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', requires = "device")]
@@ -676,7 +682,7 @@ impl TimedArgs {
 }
 
 /// The flags of `nigh plan` that a running server leaves no use for.
-const PLAN_OF_TRACES: [&str; 17] = [
+const PLAN_OF_TRACES: [&str; 18] = [
     "trace",
     "InputArgs",
     "have",
@@ -691,6 +697,7 @@ const PLAN_OF_TRACES: [&str; 17] = [
     "readahead",
     "scheduler",
     "think",
+    "pace",
     "threads",
     "html",
     "force",
@@ -748,6 +755,9 @@ pub(crate) struct PlanArgs {
     /// With --device, how long the program computes before each request, as in 'nigh sim' [default: 100%]
     #[arg(long, value_name = "TIME", requires = "device")]
     pub(crate) think: Option<String>,
+    /// With --device, when requests are issued: recorded, closed or a rate such as 2x, as in 'nigh sim'
+    #[arg(long, value_name = "PACE", requires = "device")]
+    pub(crate) pace: Option<String>,
     /// Threads that replay [default: one per processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,

@@ -18,7 +18,7 @@ use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::timed::{
-    Devices, Disk, Encoded, Level, Loaded, Processors, ProgramError, Programs, Recorded, Setup, Subject, Think,
+    Devices, Disk, Encoded, Level, Loaded, Pacing, Processors, ProgramError, Programs, Recorded, Setup, Subject, Think,
     TimedError, check, profile, sweep,
 };
 use nigh_sim::{Ops, References, TraceSummary};
@@ -28,9 +28,10 @@ use serde::Serialize;
 use crate::args::{ContentsArgs, OutputArgs, SimArgs, TimedArgs};
 use crate::contents::Made;
 use crate::results::{Found, csv, json};
+use crate::size::human_time;
 use crate::source::{self, Opened, Source};
 use crate::{asked, grid, output, progress, sim, together};
-use results::{DeviceSummary, LevelSummary, OfLevel, Results, Row};
+use results::{DeviceSummary, Issue, LevelSummary, OfLevel, Results, Row};
 
 /// How long one policy took at one size.
 #[derive(Clone, Debug, Serialize)]
@@ -40,11 +41,22 @@ pub(crate) struct Timing {
     pub(crate) execution_s: f64,
     /// How long programs waited for replies.
     pub(crate) waited_s: f64,
+    /// The mean latency of the requests.
+    pub(crate) latency_mean_us: Option<f64>,
     /// The latency that 99 % of the requests do not exceed.
     pub(crate) latency_p99_us: Option<f64>,
+    /// Whether all requests waited for the replies to those before, at their programs' own pace.
+    pub(crate) is_closed: bool,
+    /// Whether requests of an open loop came faster than they could be replied to.
+    pub(crate) overloaded: bool,
     /// Use of its first level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) level: Option<OfLevel>,
+}
+
+/// How long requests took: all together where they wait for each other, otherwise one on average.
+pub(crate) fn wait(is_closed: bool, waited_s: f64, latency_mean_us: Option<f64>) -> String {
+    if is_closed { format!("{waited_s:.3} s") } else { human_time(latency_mean_us) }
 }
 
 /// A device that takes no time.
@@ -80,10 +92,13 @@ pub(crate) fn timings(args: &SimArgs, device: &str) -> anyhow::Result<Vec<Timing
     let timing = |row: Row| Timing {
         waited_s: row.waited_s(),
         level: row.of_level(),
+        is_closed: row.is_closed(),
         policy: row.figures.policy,
         size_blocks: row.figures.size_blocks,
         execution_s: row.figures.execution_s,
+        latency_mean_us: row.figures.latency_mean_us,
         latency_p99_us: row.figures.latency_p99_us,
+        overloaded: row.figures.overloaded,
     };
     Ok(simulate(args, device)?.0.results.into_iter().map(timing).collect())
 }
@@ -98,7 +113,8 @@ struct Settings {
     devices: Devices,
     readahead: nigh_prefetch::Spec,
     scheduler: Scheduler,
-    think: Think,
+    think: Option<Think>,
+    pacing: Option<Pacing>,
 }
 
 impl Settings {
@@ -107,7 +123,8 @@ impl Settings {
             devices: Devices::parse(device).with_context(|| format!("--device {device}"))?,
             readahead: args.readahead.as_deref().map_or(Ok(nigh_prefetch::Spec::SERVED), str::parse)?,
             scheduler: args.scheduler.parse()?,
-            think: args.think.parse().map_err(|error| anyhow!("--think {error}"))?,
+            think: args.think.as_deref().map(str::parse).transpose().map_err(|error| anyhow!("--think {error}"))?,
+            pacing: args.pace.as_deref().map(str::parse).transpose().map_err(|error| anyhow!("--pace {error}"))?,
         })
     }
 }
@@ -126,7 +143,11 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let specs = if is_one { vec![asked::PLAIN_POLICY.parse()?] } else { policies(&args.policy, &timed.level)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
-    let Settings { devices: asked_devices, readahead, scheduler, think } = Settings::parse(timed, device)?;
+    let Settings { devices: asked_devices, readahead, scheduler, think, mut pacing } = Settings::parse(timed, device)?;
+    if pacing.is_none() && (args.generation.gap.is_some() || args.generation.poisson) {
+        // Its times were asked for.
+        pacing = Some(Pacing::Open { speed: 1.0 });
+    }
     let asked_levels = timed.level.iter().map(|text| level(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let levels: Vec<Level> = asked_levels.iter().map(|(_, profile, bytes)| Level { profile, bytes: *bytes }).collect();
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?.unwrap_or(u64::MAX);
@@ -148,7 +169,16 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let encodings = Encodings::parse(&args.contents)?;
     let made = args.contents.contents.as_deref().map(Made::read).transpose()?;
 
-    let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events, timed.shared)?;
+    let programs = |block_bytes| {
+        let programs = Programs::new(pacing, think, ops, block_bytes, limit);
+        if timed.shared { programs.sharing_disks() } else { programs }
+    };
+    let (loaded, summary) = load(source::sources(args)?, programs, &events)?;
+    let speed = match pacing {
+        Some(Pacing::Open { speed }) => speed,
+        _ => 1.0,
+    };
+    let issue = Issue::new(&loaded.programs, timed.think.clone(), speed);
     let numbers = loaded.volumes.numbers();
     ensure!(
         layouts.is_empty() || numbers.len() <= 1,
@@ -233,7 +263,8 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         DeviceSummary::of_all(&devices, device),
         devices.iter().map(DeviceSummary::of).collect(),
         asked_levels.iter().map(|(name, profile, bytes)| LevelSummary::new(name, profile, *bytes)).collect(),
-        [readahead.to_string(), scheduler.to_string(), timed.think.clone()],
+        [readahead.to_string(), scheduler.to_string()],
+        issue,
         seed,
         rows,
     );
@@ -289,22 +320,17 @@ fn events(path: &Path) -> anyhow::Result<Vec<Event>> {
     sidecar::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
+/// Reads the traces; `programs` makes what they become, of blocks of so many bytes.
 fn load(
     sources: Vec<Opened>,
-    think: Think,
-    ops: Ops,
-    limit: u64,
+    programs: impl FnOnce(u32) -> Programs,
     events: &[Event],
-    shared: bool,
 ) -> anyhow::Result<(Loaded, TraceSummary)> {
     if let Some(event) = events.iter().find(|event| event.tenant.0 as usize >= sources.len()) {
         bail!("--control: tenant {} is none of the {} traces, numbered from 0", event.tenant.0, sources.len());
     }
     let block_bytes = sources.first().map_or(4096, |(source, _)| source.block_bytes);
-    let mut programs = Programs::new(think, ops, block_bytes, limit);
-    if shared {
-        programs = programs.sharing_disks();
-    }
+    let mut programs = programs(block_bytes);
     let (mut names, mut formats) = (Vec::new(), Vec::new());
     for (number, (source, mut requests)) in (0..).zip(sources) {
         let says = events.iter().filter(|event| event.tenant == Tenant(number)).cloned().collect();
@@ -314,6 +340,7 @@ fn load(
         programs.read(recorded, |_, share| progress::at(&bar, share)).map_err(|error| match error {
             ProgramError::Blocks { .. } => anyhow!("{error}: set --block-size"),
             ProgramError::Nothing { .. } => anyhow!("{error}: no request is what --ops asks for"),
+            ProgramError::Times { .. } => anyhow!("{error}: leave out --pace, or give --pace closed"),
             error => error.into(),
         })?;
         bar.finish_and_clear();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use nigh_sim::timed::Think;
+use nigh_sim::timed::{Pacing, Think};
 
 use crate::args::{PlanArgs, SimArgs};
 use crate::asked;
@@ -31,6 +31,7 @@ const SIM: &[Flag<SimArgs>] = &[
     ("--internals", |args| args.internals.is_some()),
     ("--join", |args| args.join),
     ("--levels", |args| !args.levels.is_empty()),
+    ("--pace of an open loop", |args| is_open(args.timed.pace.as_deref())),
     ("--patterns", |args| args.patterns.is_some()),
     ("--poisson", |args| args.generation.poisson),
     ("--readahead", |args| args.timed.readahead_at_once().is_some()),
@@ -42,7 +43,8 @@ const SIM: &[Flag<SimArgs>] = &[
     ("--size", |args| !args.size.is_empty()),
     ("--skip-bad", |args| args.input.skip_bad),
     ("--stream", |args| args.input.stream.is_some()),
-    ("--think TIME", |args| matches!(args.timed.think.parse(), Ok(Think::Fixed(_)))),
+    ("--think", |args| args.timed.think.is_some()),
+    ("--think TIME", |args| matches!(args.timed.think.as_deref().map(str::parse), Some(Ok(Think::Fixed(_))))),
     ("--warmup", |args| args.warmup != "0"),
     ("a single trace", |args| args.trace.len() <= 1),
     ("a replay without --device", |args| args.timed.device.is_none()),
@@ -87,6 +89,7 @@ const SIM_REFUSED: &[Refused] = &[
     ("--poisson", &["a replay without --device"], "it has no times"),
     ("--gap", &["--think TIME"], "the time before each request is TIME, whatever the workload has"),
     ("--poisson", &["--think TIME"], "the time before each request is TIME, whatever the workload has"),
+    ("--think", &["--pace of an open loop"], "only a closed loop waits for replies, and thinks after them"),
     ("--join", &["a single trace"], "there is nothing to join it with"),
     ("--shared", &["a single trace"], "it shares its disks with no other"),
     ("--shared", &["--join"], "joined traces are one program"),
@@ -97,6 +100,8 @@ const STREAMS_REFUSED: &[Refused] =
     &[("--stream", &["--levels", "policies that distinguish no streams"], "streams would make no difference")];
 
 const PLAN: &[Flag<PlanArgs>] = &[
+    ("--pace of an open loop", |args| is_open(args.pace.as_deref())),
+    ("--think", |args| args.think.is_some()),
     ("--readahead", |args| args.readahead.as_deref().is_some_and(|rule| rule != "none")),
     ("--sample", |args| args.sample.is_some()),
     ("--stream", |args| args.input.stream.is_some()),
@@ -105,6 +110,7 @@ const PLAN: &[Flag<PlanArgs>] = &[
 ];
 
 const PLAN_REFUSED: &[Refused] = &[
+    ("--think", &["--pace of an open loop"], "only a closed loop waits for replies, and thinks after them"),
     ("--readahead", &["--sample"], "runs of reads would have gaps"),
     ("--readahead", &["a trace on standard input"], "the trace is read again for it, so it must be a file"),
     ("--stream", &["policies that distinguish no streams"], "streams would make no difference"),
@@ -138,6 +144,11 @@ pub(crate) fn check(is_given: impl Fn(&str) -> bool, refused: &[Refused]) -> any
         }
     }
     Ok(())
+}
+
+/// Whether a pace is that of an open loop. Malformed ones are reported later.
+fn is_open(pace: Option<&str>) -> bool {
+    matches!(pace.map(str::parse), Some(Ok(Pacing::Open { .. })))
 }
 
 /// Whether one of the policies named on a command line distinguishes streams. Malformed names are reported later.

@@ -192,6 +192,12 @@ impl<S: Read + Write> Client<S> {
         self.pending.len()
     }
 
+    /// Whether a reply, or a part of one, was read from the stream already: a caller that polls the stream calls
+    /// [`Client::receive`] then without polling.
+    pub fn has_buffered(&self) -> bool {
+        !self.ready.is_empty() || !self.stream.buffer().is_empty()
+    }
+
     /// Asks to fill the whole of `buffer`, which the completion gives back. Returns the request's cookie.
     pub fn submit_read(&mut self, offset: u64, buffer: Vec<u8>) -> Result<u64> {
         let length = buffer.len() as u64;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use nigh_sim::timed::Figures;
 
 /// The figures of timed runs as a table of one batch: a column for each field of [`Figures`].
@@ -30,9 +30,12 @@ pub(crate) fn table(rows: &[Figures]) -> RecordBatch {
         ("joined", count(|row| row.joined), false),
         ("misses", count(|row| row.misses), false),
         ("hit_ratio", number(|row| row.hit_ratio), false),
+        ("latency_mean_us", some(|row| row.latency_mean_us), true),
         ("latency_p50_us", some(|row| row.latency_p50_us), true),
         ("latency_p99_us", some(|row| row.latency_p99_us), true),
-        ("idle_share", number(|row| row.idle_share), false),
+        ("latency_p999_us", some(|row| row.latency_p999_us), true),
+        ("idle_share", some(|row| row.idle_share), true),
+        ("overloaded", Arc::new(rows.iter().map(|row| Some(row.overloaded)).collect::<BooleanArray>()), false),
         ("writes", count(|row| row.writes), false),
         ("write_hits", count(|row| row.write_hits), false),
         ("read_hit_ratio", some(|row| row.read_hit_ratio), true),

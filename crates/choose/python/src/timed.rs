@@ -1,12 +1,14 @@
 //! Timed simulation: programs take turns at a cache on modelled devices.
 
+use std::fmt::Display;
+
 use arrow_array::RecordBatch;
 use arrow_pyarrow::PyArrowType;
 use nigh_sim::Warmup;
 use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{
-    Devices, Disk, Figures, Loaded, Processors, Program, ProgramError, Programs, Recorded, Setup, Subject, Think,
-    TimedError, Volumes, check, seconds, sweep,
+    Devices, Disk, Figures, Loaded, NoPacing, NoThink, Pacing, Processors, Program, ProgramError, Programs, Recorded,
+    Setup, Subject, Think, TimedError, Volumes, check, seconds, sweep,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -33,26 +35,36 @@ type Simulated = (PyArrowType<RecordBatch>, Vec<Vec<(String, f64, f64)>>);
 impl Timed {
     /// Reads the programs: one for each of `sources`.
     #[new]
-    #[pyo3(signature = (sources, device, *, shared, think, ops, limit, progress))]
+    #[pyo3(signature = (sources, device, *, shared, pace, think, ops, limit, progress))]
     #[expect(clippy::too_many_arguments, reason = "they are the settings of a simulation, by name")]
     fn new(
         py: Python<'_>,
         sources: Vec<Py<Source>>,
         device: &str,
         shared: bool,
-        think: &str,
+        pace: Option<&str>,
+        think: Option<&str>,
         ops: &str,
         limit: Option<u64>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Timed> {
         let devices =
             Devices::parse(device).map_err(|error| PyValueError::new_err(format!("device={device}: {error}")))?;
-        let think: Think = think.parse().map_err(|error| PyValueError::new_err(format!("think={error}")))?;
+        let wrong = |name: &str, error: &dyn Display| PyValueError::new_err(format!("{name}={error}"));
+        let pacing: Option<Pacing> =
+            pace.map(|pace| pace.parse().map_err(|error: NoPacing| wrong("pace", &error))).transpose()?;
+        if let (Some(Pacing::Open { .. }), Some(_)) = (pacing, think) {
+            return Err(PyValueError::new_err(
+                "think does not go with such a pace: only a closed loop waits for replies",
+            ));
+        }
+        let think: Option<Think> =
+            think.map(|think| think.parse().map_err(|error: NoThink| wrong("think", &error))).transpose()?;
         let ops = crate::source::ops_of(ops)?;
         let limit = limit.unwrap_or(u64::MAX);
         let sources: Vec<&Source> = sources.iter().map(Py::get).collect();
         let block_bytes = sources.first().map_or(4096, |source| source.block_bytes());
-        let programs = Programs::new(think, ops, block_bytes, limit);
+        let programs = Programs::new(pacing, think, ops, block_bytes, limit);
         let programs = if shared { programs.sharing_disks() } else { programs };
         work::run(py, progress.as_ref(), |work| read(&sources, devices, programs, block_bytes, work))?
     }
@@ -156,6 +168,9 @@ fn read(
             ProgramError::Trace(error) => error::of_trace(error),
             ProgramError::Blocks { .. } => PyValueError::new_err(format!("{error}: set block_size")),
             ProgramError::Nothing { .. } => PyValueError::new_err(format!("{error}: no request is what ops asks for")),
+            ProgramError::Times { .. } => {
+                PyValueError::new_err(format!("{error}: set pace to closed, or leave it out"))
+            }
             error => error::value(&error),
         })?;
     }

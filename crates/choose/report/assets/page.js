@@ -550,7 +550,11 @@ function timedSection() {
   $("curves").before($("timed"));
   $("timed-about").textContent = `On ${timed.device}${timed.levels.map((level, at) => `; level ${at + 1}: ${level}`).join("")}; read-ahead ${timed.readahead}, scheduler ${timed.scheduler}. A heading sorts by its column.`;
   const drawn = timed.curves.map(curve => ({ ...curve, points: curve.points.slice().sort((a, b) => a.size_blocks - b.size_blocks) }));
-  const meanTime = ({ points }) => points.reduce((sum, point) => sum + point.execution_s, 0) / points.length;
+  const measure = timed.is_open
+    ? { of: point => (point.latency_mean_us ?? 0) / 1000, name: "Mean latency", unit: "ms" }
+    : { of: point => point.execution_s, name: "Execution time", unit: "s" };
+  $("timed-title").textContent = measure.name;
+  const meanTime = ({ points }) => points.reduce((sum, point) => sum + measure.of(point), 0) / points.length;
   dress(drawn, drawn.slice().sort((a, b) => meanTime(a) - meanTime(b)));
   $("timed-legend").append(...drawn.map(curve => element("span", { style: "display: inline-flex; align-items: center; gap: 6px" },
     swatch(curve.colour, curve.dash, curve.width), curve.policy)));
@@ -559,24 +563,26 @@ function timedSection() {
     points: { show: dots, size: 5, fill: colour(curve.colour), width: 0 },
   }))];
 
-  const times = drawn.flatMap(({ points }) => points.map(point => point.execution_s));
+  const times = drawn.flatMap(({ points }) => points.map(measure.of));
   const [shortest, longest] = [Math.min(...times), Math.max(...times)];
   // Where the program waits for little, all times are nearly the same: a cut axis shows what differs.
   const cut = shortest > 0.8 * longest && shortest < longest;
   $("time-help").hidden = !cut;
-  plot($("time-plot"), "Execution time against cache size", 300, () => ({
-    data: uPlot.join(drawn.map(({ points }) => [points.map(point => point.size_bytes), points.map(point => point.execution_s)])),
+  const bySize = (host, { of, name, unit }, isCut) => plot(host, `${name} against cache size`, 300, () => ({
+    data: uPlot.join(drawn.map(({ points }) => [points.map(point => point.size_bytes), points.map(of)])),
     scales: {
       x: { time: false, range: (_, min, max) => around(min, max) },
-      y: { range: (_, min, max) => cut ? [min - (max - min) / 10, max + (max - min) / 10] : fromZero(max) },
+      y: { range: (_, min, max) => isCut ? [min - (max - min) / 10, max + (max - min) / 10] : fromZero(max) },
     },
     axes: [
       bottom("Cache size", { incrs: Array.from({ length: 60 }, (_, k) => 2 ** k), values: (_, ticks) => ticks.map(tick => tick == null ? "" : bytes(tick)) }),
-      left("Execution time (s)", { values: (_, ticks) => ticks.map(count) }),
+      left(`${name} (${unit})`, { values: (_, ticks) => ticks.map(count) }),
     ],
     series: series(true),
     cursor: { x: false, y: false },
   }));
+  bySize($("time-plot"), measure, cut);
+  bySize($("p99-plot"), { of: point => (point.latency_p99_us ?? 0) / 1000, name: "p99", unit: "ms" }, false);
 
   const sizes = [...new Map(drawn.flatMap(curve => curve.points).map(point => [point.size_blocks, point])).values()]
     .sort((a, b) => a.size_blocks - b.size_blocks);
@@ -607,13 +613,14 @@ function timedSection() {
 
   const rows = drawn.flatMap(curve => curve.points.map(point => ({ policy: curve.policy, ...point })));
   const least = new Map(sizes.map(({ size_blocks: size }) =>
-    [size, Math.min(...rows.filter(row => row.size_blocks === size).map(row => row.execution_s))]));
+    [size, Math.min(...rows.filter(row => row.size_blocks === size).map(measure.of))]));
   const number = (head, field, text = whole, note = null) => ({ head, note, key: row => row[field], text: row => text(row[field]) });
   const precise = s => s.toFixed(3);
   sortable($("timed-figures"), [
     { head: "Policy", isText: true, key: row => row.policy, text: row => row.policy },
     number("Size", "size_bytes", bytes),
-    { ...number("Time", "execution_s", precise, "s"), best: row => drawn.length > 1 && row.execution_s === least.get(row.size_blocks) },
+    { ...timed.is_open ? number("Mean", "latency_mean_us", latency) : number("Time", "execution_s", precise, "s"),
+      best: row => drawn.length > 1 && measure.of(row) === least.get(row.size_blocks) },
     number("p50", "latency_p50_us", latency),
     number("p99", "latency_p99_us", latency),
     number("Device", "device_busy_s", precise, "s"),

@@ -125,9 +125,11 @@ pub struct Point {
     pub cpu_s: Option<f64>,
 }
 
-/// Execution times of programs at a cache on a modelled device.
+/// Times of programs or requests at a cache on a modelled device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
+    /// Whether some requests came at times of their own. Latencies are then charted, and otherwise execution times.
+    pub is_open: bool,
     /// What device it is.
     pub device: String,
     /// The levels between memory and that device: their devices and sizes.
@@ -172,6 +174,8 @@ pub struct TimedPoint {
     pub mean_sequence_blocks: Option<f64>,
     /// References that found their block in the cache or on its way, 0 to 1.
     pub hit_ratio: f64,
+    /// Mean latency of a request, in microseconds, if there were any.
+    pub latency_mean_us: Option<f64>,
     /// Median latency of a request, in microseconds, if there were any.
     pub latency_p50_us: Option<f64>,
     /// The latency that 99 % of the requests do not exceed, in microseconds.

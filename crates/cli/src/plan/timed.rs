@@ -29,9 +29,9 @@ pub(super) fn sim(args: &PlanArgs) -> anyhow::Result<SimArgs> {
 pub(super) fn settings(args: &PlanArgs, device: &str) -> anyhow::Result<Settings> {
     let mut sim = sim(args)?;
     sim.timed.device = Some(device.to_owned());
-    for (given, setting) in [(&args.scheduler, &mut sim.timed.scheduler), (&args.think, &mut sim.timed.think)] {
-        given.iter().for_each(|given| setting.clone_from(given));
-    }
+    args.scheduler.iter().for_each(|given| sim.timed.scheduler.clone_from(given));
+    sim.timed.think.clone_from(&args.think);
+    sim.timed.pace.clone_from(&args.pace);
     timed::check_settings(&sim.timed, device)?;
     Ok(Settings { sim, device: device.to_owned() })
 }

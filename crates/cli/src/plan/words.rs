@@ -12,7 +12,7 @@ use super::verdict::Verdict;
 use crate::args::PlanArgs;
 use crate::results::grouped;
 use crate::size::{human_bytes, human_time};
-use crate::timed::Timing;
+use crate::timed::{Timing, wait};
 
 /// A hit ratio below this is nothing to save memory for.
 const HITS_LEAST: f64 = 0.01;
@@ -67,7 +67,7 @@ fn size(verdict: &Verdict, blocks: u64) -> String {
 }
 
 /// A number and its unit, kept in one line.
-fn unbroken(text: &str) -> String {
+pub(super) fn unbroken(text: &str) -> String {
     text.replace(' ', &NO_BREAK.to_string())
 }
 
@@ -293,14 +293,9 @@ fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
     let now = verdict.timing(&present, have)?;
     let against = |timing: &Timing| {
         let change = 100.0 * (timing.waited_s / now.waited_s.max(f64::MIN_POSITIVE) - 1.0);
-        format!("{:.3}{NO_BREAK}s ({change:+.1}{NO_BREAK}%, p99 {})", timing.waited_s, latency(timing))
+        format!("{} ({change:+.1}{NO_BREAK}%, p99 {})", waited(timing), latency(timing))
     };
-    let mut waits = vec![format!(
-        "{:.3}{NO_BREAK}s (p99 {}) with {present} and {}",
-        now.waited_s,
-        latency(now),
-        size(verdict, have)
-    )];
+    let mut waits = vec![format!("{} (p99 {}) with {present} and {}", waited(now), latency(now), size(verdict, have))];
     if let Some(timing) = verdict.timing(&present, grown) {
         waits.push(format!("{} with {}", against(timing), size(verdict, grown)));
     }
@@ -309,12 +304,27 @@ fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
     if let [Some(with_have), Some(with_grown)] = both {
         waits.push(format!("with {best} {} and {}", against(with_have), against(with_grown)));
     }
-    Some(format!(
-        "On {}, the program waits {} for its requests. At present, the whole trace takes {:.3}{NO_BREAK}s.",
-        device.unwrap_or("the device"),
-        waits.join(", "),
-        now.execution_s
-    ))
+    let (device, waits) = (device.unwrap_or("the device"), waits.join(", "));
+    let overload = match verdict.timed.iter().flatten().filter(|timing| timing.overloaded).count() {
+        0 => String::new(),
+        count => format!(
+            " In {count} of these cases, requests come faster than they can be replied to: such latencies grow with the length of the \
+             trace."
+        ),
+    };
+    Some(if now.is_closed {
+        format!(
+            "On {device}, the program waits {waits} for its requests. At present, the whole trace takes {:.3}{NO_BREAK}s.",
+            now.execution_s
+        )
+    } else {
+        format!("On {device}, with requests at their recorded times, one takes a mean of {waits}.{overload}")
+    })
+}
+
+/// How long requests take with one policy and size.
+fn waited(timing: &Timing) -> String {
+    unbroken(&wait(timing.is_closed, timing.waited_s, timing.latency_mean_us))
 }
 
 /// The latency that 99 % of the requests do not exceed.

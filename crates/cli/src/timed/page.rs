@@ -8,12 +8,14 @@ use super::results::{LevelRow, LevelSummary, ProgramRow, Results, Row};
 use crate::page::of_trace;
 use crate::page::verdict::{Comparison, Score};
 use crate::size::human_bytes;
+use crate::timed;
 
 pub(super) fn page(results: &Results, references: &References) -> Report {
     Report {
         curves: results.labels().iter().map(|label| curve(results, label)).collect(),
         verdict: verdict(results),
         timed: Some(Timed {
+            is_open: results.is_open(),
             device: results.device.title.clone(),
             levels: results.levels.iter().map(LevelSummary::label).collect(),
             readahead: results.readahead.clone(),
@@ -24,7 +26,7 @@ pub(super) fn page(results: &Results, references: &References) -> Report {
     }
 }
 
-/// Whose programs wait least where waiting times differ most. How long they compute is the same for all.
+/// Whose programs or requests wait least where waiting times differ most. How long programs compute is the same for all.
 fn verdict(results: &Results) -> Option<Verdict> {
     let labels: Vec<String> = results.results.iter().map(Row::label).collect();
     let rows = results.results.iter().zip(&labels);
@@ -37,14 +39,16 @@ fn verdict(results: &Results) -> Option<Verdict> {
     let (before, after) = (at(present)?, at(best)?);
     let size = human_bytes(bytes);
     let [wait, wait_before] = [after, before].map(Row::waited_s);
+    let [took, took_before] =
+        [after, before].map(|row| timed::wait(row.is_closed(), row.waited_s(), row.figures.latency_mean_us));
+    let waits = if results.is_open() { "a request takes a mean of" } else { "programs wait for" };
     let next = comparison.next(&results.trace, &format!(" --device {}", results.device.name));
     if best == present {
-        let headline =
-            format!("With {size}, programs wait for {wait_before:.3} s with {present}, and with no other policy less.");
+        let headline = format!("With {size}, {waits} {took_before} with {present}, and with no other policy less.");
         return Some(Verdict { headline, facts: Vec::new(), next });
     }
     let headline = format!(
-        "With {size}, programs wait for {wait:.3} s with {best} and {wait_before:.3} s with {present}: {:.1} % less.",
+        "With {size}, {waits} {took} with {best} and {took_before} with {present}: {:.1} % less.",
         100.0 * (1.0 - wait / wait_before)
     );
     let mut facts: Vec<(String, String)> = comparison.memory().into_iter().collect();
@@ -52,7 +56,9 @@ fn verdict(results: &Results) -> Option<Verdict> {
         let [after, before] = [after, before].map(|row| figure(&row.figures));
         (what.to_owned(), format!("{after:.3} {unit} with {best}, {before:.3} {unit} with {present}."))
     };
-    facts.push(both("execution", "s", |figures| figures.execution_s));
+    if !results.is_open() {
+        facts.push(both("execution", "s", |figures| figures.execution_s));
+    }
     facts.push(both("device busy", "s", |figures| figures.device_busy_s));
     if let [Some(p99), Some(p99_before)] = [after, before].map(|row| row.figures.latency_p99_us) {
         let sentence =
@@ -100,6 +106,7 @@ fn timed_curve(results: &Results, label: &str) -> TimedCurve {
             mean_request_bytes: figures.mean_request_bytes,
             mean_sequence_blocks: figures.mean_sequence_blocks,
             hit_ratio: figures.hit_ratio,
+            latency_mean_us: figures.latency_mean_us,
             latency_p50_us: figures.latency_p50_us,
             latency_p99_us: figures.latency_p99_us,
             prefetch_accuracy: figures.prefetch_accuracy,

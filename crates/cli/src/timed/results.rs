@@ -8,45 +8,123 @@ use nigh_control::Statistics;
 use nigh_device::Profile;
 use nigh_sim::TraceSummary;
 use nigh_sim::rows::{ratio, rounded};
-use nigh_sim::timed::{EncodedOutcome, Figures, LevelOutcome, Outcome, Subject, seconds};
+use nigh_sim::timed::{
+    EncodedOutcome, Figures, IN_FLIGHT, Latency, LevelOutcome, Outcome, Pace, Program, Subject, seconds,
+};
 use serde::Serialize;
 
 use crate::grid::{Column, Details, Grid, Line};
 use crate::results::{distinct, heading, peak_memory_bytes};
-use crate::size::{human_bytes, human_time};
+use crate::size::{human_bytes, human_time, percent};
 use crate::wrap::wrapped;
 
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
 
-/// The columns of the details, and in which order they are left out.
-const COLUMNS: [Column; 15] = {
-    const fn column(name: &'static str, rank: u8) -> Column {
-        Column { name, rank }
-    }
-    [
-        column("policy", 0),
-        column("memory", 0),
-        column("time s", 0),
-        column("p50", 3),
-        column("p99", 1),
-        column("idle %", 4),
-        column("device s", 6),
-        column("hits %", 2),
-        column("reads %", 5),
-        column("requests", 7),
-        column("KiB each", 8),
-        column("ahead %", 9),
-        column("used %", 10),
-        column("seq. mean", 11),
-        column("seq. 50%", 12),
-    ]
-};
+/// A column of the details.
+struct Detail {
+    name: &'static str,
+    /// Of closed loops, of open ones.
+    shown: [bool; 2],
+    /// In which order it is left out.
+    rank: u8,
+    cell: fn(&Row) -> String,
+}
 
-const LEGEND: &str = "p50, p99: of the time from a request to its reply; idle: share of the programs' time that they do not wait; hits: \
-     blocks found in the cache or on the way, reads: of those that are read; ahead: share of the blocks read before any program \
-     waited for them, and of these used; seq. mean: blocks read one behind the other on the disk; seq. 50%: half of the blocks read \
-     are in sequences of at most so many";
+const BOTH: [bool; 2] = [true, true];
+const CLOSED: [bool; 2] = [true, false];
+const OPEN: [bool; 2] = [false, true];
+
+const fn detail(name: &'static str, shown: [bool; 2], rank: u8, cell: fn(&Row) -> String) -> Detail {
+    Detail { name, shown, rank, cell }
+}
+
+const DETAILS: [Detail; 20] = [
+    detail("policy", BOTH, 0, Row::label),
+    detail("memory", BOTH, 0, |row| human_bytes(row.figures.size_bytes)),
+    detail("time s", CLOSED, 0, |row| format!("{:.3}", row.figures.execution_s)),
+    detail("mean", OPEN, 0, |row| human_time(row.figures.latency_mean_us)),
+    detail("p50", BOTH, 3, |row| human_time(row.figures.latency_p50_us)),
+    detail("p90", OPEN, 13, |row| human_time(row.all.map(|all| all.p90_us))),
+    detail("p95", OPEN, 14, |row| human_time(row.all.map(|all| all.p95_us))),
+    detail("p99", BOTH, 1, |row| human_time(row.figures.latency_p99_us)),
+    detail("p99.9", OPEN, 4, |row| human_time(row.figures.latency_p999_us)),
+    detail("idle %", CLOSED, 4, |row| percent(row.figures.idle_share)),
+    detail("device s", CLOSED, 6, |row| format!("{:.3}", row.figures.device_busy_s)),
+    detail("busy %", OPEN, 2, |row| percent(row.busiest())),
+    detail("hits %", BOTH, 2, |row| format!("{:.2}", 100.0 * row.figures.hit_ratio)),
+    detail("reads %", BOTH, 5, |row| {
+        row.figures.read_hit_ratio.map_or("-".to_owned(), |share| format!("{:.2}", 100.0 * share))
+    }),
+    detail("requests", BOTH, 7, |row| row.figures.device_requests.to_string()),
+    detail("KiB each", BOTH, 8, |row| format!("{:.1}", row.figures.mean_request_bytes / 1024.0)),
+    detail("ahead %", BOTH, 9, |row| {
+        let Figures { prefetch_issued, misses, .. } = row.figures;
+        percent(Some(prefetch_issued as f64 / (prefetch_issued + misses).max(1) as f64))
+    }),
+    detail("used %", BOTH, 10, |row| percent(row.figures.prefetch_accuracy)),
+    detail("seq. mean", BOTH, 11, |row| {
+        row.figures.mean_sequence_blocks.map_or("-".to_owned(), |mean| format!("{mean:.1}"))
+    }),
+    detail("seq. 50%", BOTH, 12, |row| {
+        let median = row.sequences.share.iter().position(|&share| share >= 0.5);
+        median.map_or("-".to_owned(), |at| row.sequences.size_blocks[at].to_string())
+    }),
+];
+
+const LEGEND_CLOSED: &str =
+    "p50, p99: of the time from a request to its reply; idle: share of the programs' time that they do not wait; ";
+const LEGEND_OPEN: &str = "mean, p50, p90, p95, p99, p99.9: of the time from a request to its reply; busy: share of the time in which the \
+     busiest device worked; ";
+const LEGEND: &str = "hits: blocks found in the cache or on the way, reads: of those that are read; ahead: share of the blocks read before \
+     any program waited for them, and of these used; seq. mean: blocks read one behind the other on the disk; seq. 50%: half of the \
+     blocks read are in sequences of at most so many";
+
+/// When requests are issued.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Issue {
+    /// How requests follow each other: `closed`, one after the reply to the other; `open`, at their times; or `mixed`.
+    #[serde(rename = "loop")]
+    loops: &'static str,
+    /// Of closed loops.
+    think: Option<String>,
+    /// Of open loops: how many times as fast as recorded.
+    speed: Option<f64>,
+}
+
+impl Issue {
+    pub(super) fn new(programs: &[Program], think: Option<String>, speed: f64) -> Issue {
+        let [closed, open] = [Pace::Closed, Pace::Open].map(|pace| programs.iter().any(|program| program.pace == pace));
+        Issue {
+            loops: match (closed, open) {
+                (true, true) => "mixed",
+                (_, false) => "closed",
+                (false, true) => "open",
+            },
+            think: closed.then(|| think.unwrap_or_else(|| "100%".to_owned())),
+            speed: open.then_some(speed),
+        }
+    }
+
+    /// In words.
+    fn text(&self) -> String {
+        let open = self.speed.map(|speed| match speed {
+            1.0 => "open loop: each request is issued at its time in the trace".to_owned(),
+            speed => format!("open loop: requests are issued {speed} times as fast as in the trace"),
+        });
+        let closed = self.think.as_ref().map(|think| {
+            let of_trace = if think.ends_with('%') { " of that in the trace" } else { "" };
+            format!(
+                "closed loop: each program issues a request when it has the reply to the one before, after a think time of \
+                 {think}{of_trace}"
+            )
+        });
+        match (open, closed) {
+            (Some(open), Some(closed)) => format!("{open}; programs and traces without times, in a {closed}"),
+            (one, other) => one.or(other).unwrap_or_default(),
+        }
+    }
+}
 
 /// Everything one `nigh sim --device` found. Nothing in it depends on how long that took.
 #[derive(Clone, Debug, Serialize)]
@@ -60,10 +138,8 @@ pub(super) struct Results {
     pub(super) levels: Vec<LevelSummary>,
     pub(super) readahead: String,
     pub(super) scheduler: String,
-    pub(super) think: String,
-    /// How requests follow each other: `closed`, one after the reply to the other.
-    #[serde(rename = "loop")]
-    loops: &'static str,
+    #[serde(flatten)]
+    issue: Issue,
     seed: u64,
     pub(super) results: Vec<Row>,
     pub(super) notes: Vec<String>,
@@ -105,6 +181,18 @@ impl LevelSummary {
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) figures: Figures,
+    /// How long after its last request was due a program in an open loop had its last reply: the most of all.
+    behind_s: f64,
+    /// How long reads and writes took.
+    #[serde(skip)]
+    all: Option<Latency>,
+    #[serde(rename = "read_latency")]
+    reads: Option<Latency>,
+    #[serde(rename = "write_latency")]
+    writes: Option<Latency>,
+    /// Whether as many requests as there may be were in progress at a time.
+    #[serde(skip)]
+    was_held: bool,
     /// How contents are used; nothing where they are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
@@ -279,6 +367,11 @@ impl Row {
         });
         Row {
             figures,
+            behind_s: seconds(outcome.behind_ns),
+            all: Latency::new(&outcome.latencies()),
+            reads: Latency::new(&outcome.reads),
+            writes: Latency::new(&outcome.writes),
+            was_held: outcome.was_held,
             content: content.map(str::to_owned),
             encoded: outcome.encoded.as_ref().map(EncodedRow::new),
             disks: disks.collect(),
@@ -297,6 +390,19 @@ impl Row {
         }
     }
 
+    /// Whether all programs wait for replies.
+    pub(super) fn is_closed(&self) -> bool {
+        self.figures.idle_share.is_some()
+    }
+
+    /// The share of the time in which the busiest device worked, those of levels included.
+    fn busiest(&self) -> Option<f64> {
+        let disks = self.disks.iter().map(|disk| disk.device_busy_s);
+        let busy_s = disks.chain(self.levels.iter().map(|level| level.device_busy_s)).fold(0.0, f64::max);
+        // Requests in progress at the end count in full.
+        ratio_of(busy_s, self.figures.execution_s).map(|share| share.min(1.0))
+    }
+
     /// Use of the first level.
     pub(super) fn of_level(&self) -> Option<OfLevel> {
         let LevelRow { hits, device_written_bytes, .. } = *self.levels.first()?;
@@ -310,31 +416,25 @@ impl Row {
     }
 }
 
+/// A part of a time, 0 to 1 as long as it is shorter; nothing of no time.
+fn ratio_of(part_s: f64, whole_s: f64) -> Option<f64> {
+    (whole_s > 0.0).then(|| part_s / whole_s)
+}
+
 impl Results {
+    #[expect(clippy::too_many_arguments, reason = "each is a field")]
     pub(super) fn new(
         trace: TraceSummary,
         device: DeviceSummary,
         devices: Vec<DeviceSummary>,
         levels: Vec<LevelSummary>,
-        [readahead, scheduler, think]: [String; 3],
+        [readahead, scheduler]: [String; 2],
+        issue: Issue,
         seed: u64,
         results: Vec<Row>,
     ) -> Results {
         let notes = DeviceSummary::notes(&devices).into_iter().collect();
-        Results {
-            schema: SCHEMA,
-            trace,
-            device,
-            devices,
-            levels,
-            readahead,
-            scheduler,
-            think,
-            loops: "closed",
-            seed,
-            results,
-            notes,
-        }
+        Results { schema: SCHEMA, trace, device, devices, levels, readahead, scheduler, issue, seed, results, notes }
     }
 
     /// The same without times.
@@ -346,6 +446,11 @@ impl Results {
             peak_memory_bytes: peak_memory_bytes(),
             ..crate::results::Results::new(self.trace, 1)
         }
+    }
+
+    /// Whether some requests come at times of their own.
+    pub(super) fn is_open(&self) -> bool {
+        !self.results.iter().all(Row::is_closed)
     }
 
     /// The policies in the order in which they were asked for; each with each use of contents.
@@ -367,56 +472,89 @@ impl Results {
         let sizes: BTreeMap<u64, u64> =
             self.results.iter().map(|row| (row.figures.size_blocks, row.figures.size_bytes)).collect();
         let star = if policies.len() > 1 { "; * is the shortest at its size" } else { "" };
-        let _ = writeln!(text, "\nexecution time in s{star}");
+        let is_closed = !self.is_open();
+        let what = if is_closed { "execution time in s" } else { "mean time from a request to its reply" };
+        wrapped(&mut text, &self.overload(), width);
+        let _ = writeln!(text, "\n{what}{star}");
         let mut grid = Grid::new(&policies);
         for (&blocks, &bytes) in &sizes {
             let at = |policy| self.of(policy).find(|row| row.figures.size_blocks == blocks);
-            let times: Vec<Option<f64>> =
-                policies.iter().map(|policy| at(policy).map(|row| row.figures.execution_s)).collect();
+            let time = |row: &Row| {
+                if is_closed { row.figures.execution_s } else { row.figures.latency_mean_us.unwrap_or_default() }
+            };
+            let rows: Vec<Option<&Row>> = policies.iter().map(|policy| at(policy)).collect();
+            let times: Vec<Option<f64>> = rows.iter().map(|row| row.map(time)).collect();
             let best = times.iter().flatten().copied().min_by(f64::total_cmp);
             let differ = times.iter().flatten().any(|time| Some(*time) > best);
-            let cell = |time: f64| format!("{}{time:.3}", if differ && Some(time) == best { "*" } else { "" });
-            grid.size(blocks, bytes, times.iter().map(|time| time.map_or(String::new(), cell)));
+            let cell = |row: &Row| {
+                let shown = if is_closed { format!("{:.3}", time(row)) } else { human_time(Some(time(row))) };
+                let star = if differ && Some(time(row)) == best { "*" } else { "" };
+                let overload = if row.figures.overloaded { "!" } else { "" };
+                format!("{overload}{star}{shown}")
+            };
+            grid.size(blocks, bytes, rows.iter().map(|row| row.map_or(String::new(), cell)));
         }
         grid.show(&mut text, width);
         text.push('\n');
-        Details { columns: COLUMNS.to_vec(), lines: self.lines() }.show(&mut text, width);
-        wrapped(&mut text, LEGEND, width.min(120));
+        let details = || DETAILS.iter().filter(|detail| detail.shown[usize::from(!is_closed)]);
+        let columns = details().map(|&Detail { name, rank, .. }| Column { name, rank }).collect();
+        let lines = self.lines(|row| details().map(|detail| (detail.cell)(row)).collect());
+        Details { columns, lines }.show(&mut text, width);
+        let legend = [if is_closed { LEGEND_CLOSED } else { LEGEND_OPEN }, LEGEND].concat();
+        wrapped(&mut text, &legend, width.min(120));
         for note in &self.notes {
             wrapped(&mut text, &format!("note: {note}"), width);
         }
         text
     }
 
-    fn lines(&self) -> Vec<Line> {
+    /// Where requests came faster than they could be replied to; empty if that was nowhere.
+    fn overload(&self) -> String {
+        let overloaded: Vec<&Row> = self.results.iter().filter(|row| row.figures.overloaded).collect();
+        let Some(most) = overloaded.iter().map(|row| row.behind_s).max_by(f64::total_cmp) else { return String::new() };
+        let cells = if overloaded.len() == self.results.len() {
+            "with any policy and size here".to_owned()
+        } else {
+            format!("in {} of the {} cells, marked !", overloaded.len(), self.results.len())
+        };
+        format!(
+            "! {} cannot keep up {cells}: the last reply comes up to {} after its request. Such latencies grow with the length of the \
+             trace; --pace closed, or a lower rate such as --pace 0.5x, shows more.",
+            self.device.name,
+            human_time(Some(most * 1e6))
+        )
+    }
+
+    /// A line of `cells` for each row, and remarks.
+    fn lines(&self, cells: impl Fn(&Row) -> Vec<String>) -> Vec<Line> {
         let mut lines = Vec::new();
         for row in &self.results {
             let figures = &row.figures;
-            let ahead = figures.prefetch_issued as f64 / (figures.prefetch_issued + figures.misses).max(1) as f64;
-            let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}", 100.0 * share));
-            let median = row.sequences.share.iter().position(|&share| share >= 0.5);
-            lines.push(Line::Cells(vec![
-                row.label(),
-                human_bytes(figures.size_bytes),
-                format!("{:.3}", figures.execution_s),
-                human_time(figures.latency_p50_us),
-                human_time(figures.latency_p99_us),
-                percent(Some(figures.idle_share)),
-                format!("{:.3}", figures.device_busy_s),
-                format!("{:.2}", 100.0 * figures.hit_ratio),
-                figures.read_hit_ratio.map_or("-".to_owned(), |share| format!("{:.2}", 100.0 * share)),
-                figures.device_requests.to_string(),
-                format!("{:.1}", figures.mean_request_bytes / 1024.0),
-                percent(Some(ahead)),
-                percent(figures.prefetch_accuracy),
-                figures.mean_sequence_blocks.map_or("-".to_owned(), |mean| format!("{mean:.1}")),
-                median.map_or("-".to_owned(), |at| row.sequences.size_blocks[at].to_string()),
-            ]));
+            lines.push(Line::Cells(cells(row)));
+            if let (false, Some(reads), Some(writes)) = (row.is_closed(), row.reads, row.writes) {
+                let words = |of: Latency| {
+                    let [mean, p50, p99, p999] =
+                        [of.mean_us, of.p50_us, of.p99_us, of.p999_us].map(|us| human_time(Some(us)));
+                    format!("mean {mean}, p50 {p50}, p99 {p99}, p99.9 {p999}")
+                };
+                lines.push(Line::Remark(format!("reads: {}; writes: {}", words(reads), words(writes))));
+            }
+            let behind = human_time(Some(row.behind_s * 1e6));
+            if figures.overloaded {
+                lines.push(Line::Remark(format!("cannot keep up: the last reply came {behind} after its request")));
+            } else if row.was_held {
+                lines.push(Line::Remark(format!(
+                    "in a burst, {IN_FLIGHT} requests were in progress, and others waited to be issued; the last reply came {behind} \
+                     after its request"
+                )));
+            }
             for (device, disk) in self.devices.iter().zip(&row.disks).filter(|_| self.devices.len() > 1) {
                 let (volume, name) = (device.volume.unwrap_or_default(), &device.name);
                 lines.push(Line::Remark(format!(
-                    "volume {volume} on {name}: busy for {:.3} s with {} requests",
-                    disk.device_busy_s, disk.device_requests
+                    "volume {volume} on {name}: busy for {:.3} s ({} % of the time) with {} requests",
+                    disk.device_busy_s,
+                    percent(ratio_of(disk.device_busy_s, figures.execution_s)),
+                    disk.device_requests
                 )));
             }
             if let Some(encoded) = &row.encoded {
@@ -461,8 +599,7 @@ impl Results {
         let device = &self.device;
         let levels = self.levels.iter().map(|level| format!("; level of {}", level.label()));
         format!(
-            "{}\non {} ({}), {}{}; read-ahead {}, scheduler {}, seed {}\nclosed loop: each program issues a request when it has the \
-             reply to the one before, after a think time of {}",
+            "{}\non {} ({}), {}{}; read-ahead {}, scheduler {}, seed {}\n{}",
             heading(&self.trace),
             device.name,
             device.title,
@@ -471,7 +608,7 @@ impl Results {
             self.readahead,
             self.scheduler,
             self.seed,
-            if self.think.ends_with('%') { format!("{} of that in the trace", self.think) } else { self.think.clone() }
+            self.issue.text()
         )
     }
 }

@@ -125,7 +125,8 @@ fn a_trace_may_say_what_is_equal() {
     assert_eq!((hits[0], hits[1]), (0, 3000), "all contents fit: only the first references miss");
     assert!(hits[2] >= 3000, "{hits:?}");
     let larger = ["sim", trace, "--size", "600b", "--contents", &path];
-    let timed = json(&[&larger[..], &["--device", "ssd-sata", "--content", "none,dedup+zstd"]].concat());
+    let timed =
+        json(&[&larger[..], &["--device", "ssd-sata", "--pace", "closed", "--content", "none,dedup+zstd"]].concat());
     let [none, zstd] = [0, 1].map(|at| timed["results"][at]["device_reads"].as_u64().unwrap());
     assert!(zstd < none && timed["results"][1]["encoded_hits"].as_u64() > Some(1000), "{timed}");
     // Converted, it says the same.

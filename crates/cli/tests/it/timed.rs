@@ -286,7 +286,8 @@ fn several_traces_are_programs_on_one_disk() {
     let other = write(folder.path(), "other.csv", &(header + &rows(1_000_000).collect::<String>()));
     let run = |traces: &[&str]| {
         let more = ["--device", "hdd-10k", "--policy", "lru", "--size", "8M", "--json", "--readahead", "linux"];
-        serde_json::from_str::<Value>(&printed(&[&["sim"], traces, &more].concat())).unwrap()
+        let closed = ["--pace", "closed"];
+        serde_json::from_str::<Value>(&printed(&[&["sim"], traces, &more, &closed].concat())).unwrap()
     };
     let alone = run(&[&one]);
     let both = run(&[&one, &other, "--shared"]);
@@ -514,4 +515,89 @@ fn what_programs_say_is_heard() {
     assert!(
         refused(&workload(&["--size", "2M", "--allocate", "lru-sp", "--control", "none.toml"])).contains("none.toml")
     );
+}
+
+#[test]
+fn requests_come_at_their_times_unless_a_program_waits_for_replies() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = "time_ns,op,volume,offset,length\n";
+    // A request every 0.5 ms, each fourth a write.
+    let rows = |step_ns: u64| -> String {
+        let row = |at: u64| {
+            let op = if at % 4 == 3 { "write" } else { "read" };
+            format!("{},{op},0,{},4096\n", at * step_ns, at * 37 % 2_000 * 1_000 * 4096)
+        };
+        header.to_owned() + &(0..2000).map(row).collect::<String>()
+    };
+    let trace = write(folder.path(), "disk.csv", &rows(500_000));
+    let run = |trace: &str, more: &[&str]| {
+        let base =
+            ["sim", trace, "--device", "hdd-7200", "--policy", "lru", "--size", "40b", "--readahead", "none", "--json"];
+        serde_json::from_str::<Value>(&printed(&[&base, more].concat())).unwrap()
+    };
+    let number = |value: &Value, field: &str| value["results"][0][field].as_f64().unwrap();
+    // The disk cannot keep up with 2,000 a second, and can with 40.
+    let fast = run(&trace, &[]);
+    assert_eq!(
+        (fast["loop"].as_str(), fast["speed"].as_f64(), &fast["think"]),
+        (Some("open"), Some(1.0), &Value::Null)
+    );
+    assert_eq!((&fast["results"][0]["overloaded"], &fast["results"][0]["idle_share"]), (&true.into(), &Value::Null));
+    let slow = run(&trace, &["--pace", "0.02x"]);
+    assert_eq!((slow["speed"].as_f64(), &slow["results"][0]["overloaded"]), (Some(0.02), &false.into()));
+    assert!(number(&slow, "latency_mean_us") < 10_000.0 && number(&fast, "latency_mean_us") > 100_000.0);
+    assert!((49.9..50.5).contains(&number(&slow, "execution_s")), "{slow}");
+    let [reads, writes] = ["read_latency", "write_latency"].map(|of| slow["results"][0][of]["count"].as_u64());
+    assert_eq!((reads, writes), (Some(1500), Some(500)));
+    assert!(
+        slow["results"][0]["read_latency"]["p999_us"].as_f64() >= slow["results"][0]["read_latency"]["p90_us"].as_f64()
+    );
+    // A think time, or the word, makes it a closed loop.
+    for closed in [run(&trace, &["--pace", "closed"]), run(&trace, &["--think", "100%"])] {
+        assert_eq!((closed["loop"].as_str(), closed["think"].as_str()), (Some("closed"), Some("100%")));
+        assert_eq!(closed["results"][0]["overloaded"], false);
+    }
+    // The table says first that a device cannot keep up.
+    let base =
+        ["sim", &trace, "--device", "hdd-7200", "--policy", "lru,lirs", "--size", "40b,80b", "--readahead", "none"];
+    let text = printed(&base);
+    let [warning, table] =
+        ["cannot keep up with any policy and size", "mean time from a request"].map(|of| text.find(of));
+    assert!(warning.is_some() && warning < table, "{text}");
+    assert!(text.contains("busy %") && text.contains("reads: mean") && !text.contains("idle"), "{text}");
+    assert!(!printed(&[&base[..], &["--pace", "0.02x"]].concat()).contains("keep up"));
+    assert!(printed(&[&base[..], &["--pace", "closed"]].concat()).contains("execution time in s"));
+
+    // Programs, workloads that were made up and traces without times are closed loops.
+    let program = header.replace("volume", "stream") + &rows(500_000)[header.len()..].replace(",0,", ",77,");
+    let program = write(folder.path(), "program.csv", &program);
+    assert_eq!(run(&program, &[])["loop"], "closed");
+    assert_eq!(run(&program, &["--pace", "recorded"])["loop"], "open");
+    let timeless = write(folder.path(), "timeless.csv", &rows(0));
+    assert_eq!(run(&timeless, &[])["loop"], "closed");
+    let generated =
+        ["sim", "--generate", "zipf:blocks=1k", "--requests", "2k", "--device", "ssd-sata", "--size", "10%", "--json"];
+    let loops = |more: &[&str]| {
+        serde_json::from_str::<Value>(&printed(&[&generated, more].concat())).unwrap()["loop"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(loops(&[]), "closed");
+    assert_eq!((loops(&["--gap", "500"]), loops(&["--poisson"])), ("open".to_owned(), "open".to_owned()));
+    assert_eq!(loops(&["--gap", "500", "--pace", "closed"]), "closed");
+    let mixed = run(&trace, &[&program]);
+    assert_eq!((mixed["loop"].as_str(), mixed["think"].as_str()), (Some("mixed"), Some("100%")));
+
+    let slip = |more: &[&str]| refused(&[&["sim", trace.as_str(), "--device", "hdd-7200"], more].concat());
+    assert!(refused(&["sim", &timeless, "--device", "hdd-7200", "--pace", "2x"]).contains("no times"));
+    assert!(slip(&["--pace", "2"]).contains("--pace 2: expected recorded, closed"));
+    assert!(slip(&["--pace", "2x", "--think", "1ms"]).contains("--think does not go with --pace of an open loop"));
+    assert!(
+        refused(&["plan", &trace, "--device", "hdd-7200", "--pace", "2x", "--think", "1ms"])
+            .contains("does not go with")
+    );
+    let plan =
+        printed(&["plan", &trace, "--device", "hdd-7200", "--policy", "lru,lirs", "--have", "40b", "--add", "10b"]);
+    assert!(plan.contains("at their recorded times") && plan.contains("come faster"), "{plan}");
 }

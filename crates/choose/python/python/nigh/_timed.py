@@ -21,7 +21,8 @@ def timed(
     sizes: Sizes | None = None,
     *,
     shared: bool = False,
-    think: str = "100%",
+    pace: str | None = None,
+    think: str | None = None,
     readahead: str = "none",
     scheduler: str = "deadline",
     warmup: int | str = 0,
@@ -40,8 +41,11 @@ def timed(
     * ``device``: a profile that comes with nigh (see :func:`nigh.devices`), a file with one, or one for each volume of the
       traces: ``"0=hdd-7200,1=ssd-sata"``.
     * ``policies``, ``sizes``: as in :func:`nigh.sim`; policies that need the future cannot run.
-    * ``think``: how long a program computes before each request: a time such as ``"0.1ms"``, or a share of the time that passed
-      in the trace since the request before (``"100%"``).
+    * ``pace``: when requests are issued: ``"recorded"`` (at the times in the trace, in an open loop), ``"2x"`` (twice as fast) or
+      ``"closed"`` (each when the program has the reply to the one before). By default, recorded where a trace has times and is
+      not that of a program.
+    * ``think``: of a closed loop, how long a program computes before each request: a time such as ``"0.1ms"``, or a share of the time that passed
+      in the trace since the request before (``"100%"``, the default).
     * ``readahead``: what is fetched ahead: ``"none"``, ``"auto"``, ``"one-block"``, ``"linux"`` (``"linux:max=128K"``) or ``"extent:64K"``.
     * ``scheduler``: in which order requests go to the device: ``"first-come"``, ``"batch:16"``, ``"elevator"``, ``"look"`` or
       ``"deadline"`` (as in Linux).
@@ -55,9 +59,12 @@ def timed(
     column                                         meaning
     ============================================== ==========================================================
     execution_s                                    seconds until the last program ended
-    latency_p50_us, latency_p99_us                 of reads and writes, as programs see them, in microseconds;
-                                                   null if there were none
-    idle_share                                     0 to 1: of the programs' time, in which they do not wait
+    latency_mean_us, latency_p50_us,               of reads and writes, as programs see them, in microseconds;
+    latency_p99_us, latency_p999_us                null if there were none
+    idle_share                                     0 to 1: of the programs' time, in which they do not wait; null
+                                                   in an open loop
+    overloaded                                     whether requests of an open loop came faster than they could
+                                                   be replied to
     joined                                         references to blocks that were being loaded; ``hit_ratio``
                                                    counts them as hits
     device_busy_s                                  seconds in which the device worked
@@ -94,6 +101,7 @@ def timed(
             [trace._source for trace in opened],
             device,
             shared=shared,
+            pace=pace,
             think=think,
             ops=ops,
             limit=limit_of(limit),

@@ -1,6 +1,6 @@
 //! The figures of one timed run, as every front end shows them.
 
-use super::Outcome;
+use super::{Latencies, Outcome};
 use crate::rows::{Row, ratio, rounded};
 
 /// The figures that are one number each.
@@ -42,12 +42,18 @@ pub struct Figures {
     pub misses: u64,
     /// Hits, and those that joined, by references: 0 to 1.
     pub hit_ratio: f64,
-    /// The latency that half of the reads and writes do not exceed, as programs see them.
+    /// The mean latency of reads and writes, as programs see them.
+    pub latency_mean_us: Option<f64>,
+    /// The latency that half of them do not exceed.
     pub latency_p50_us: Option<f64>,
     /// The same of 99 %.
     pub latency_p99_us: Option<f64>,
-    /// The share of the programs' time in which they do not wait.
-    pub idle_share: f64,
+    /// The same of 99.9 %.
+    pub latency_p999_us: Option<f64>,
+    /// The share of the programs' time in which they do not wait; nothing where some do not wait for replies.
+    pub idle_share: Option<f64>,
+    /// Whether requests of an open loop came faster than they could be replied to.
+    pub overloaded: bool,
     /// References that write.
     pub writes: u64,
     /// Of these, those that hit, or found their block on the way.
@@ -78,6 +84,35 @@ pub struct Figures {
     pub level_2_hits: u64,
     /// The most blocks that the policy remembers; nothing where their number is not limited.
     pub ghosts: Option<u32>,
+}
+
+/// How long requests took.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Latency {
+    /// How many there were.
+    pub count: u64,
+    /// The mean.
+    pub mean_us: f64,
+    /// The latency that half of them do not exceed.
+    pub p50_us: f64,
+    /// The same of 90 %.
+    pub p90_us: f64,
+    /// The same of 95 %.
+    pub p95_us: f64,
+    /// The same of 99 %.
+    pub p99_us: f64,
+    /// The same of 99.9 %.
+    pub p999_us: f64,
+}
+
+impl Latency {
+    /// Nothing if there were no requests.
+    pub fn new(of: &Latencies) -> Option<Latency> {
+        let [p50_us, p90_us, p95_us, p99_us, p999_us] =
+            [0.5, 0.9, 0.95, 0.99, 0.999].map(|share| of.quantile_us(share).unwrap_or_default());
+        let mean_us = of.mean()? / 1e3;
+        Some(Latency { count: of.count(), mean_us, p50_us, p90_us, p95_us, p99_us, p999_us })
+    }
 }
 
 /// What a row is about.
@@ -129,6 +164,7 @@ impl Figures {
         let size_blocks = u64::from(size_blocks);
         let (waited_ns, total_ns) = (outcome.waited_ns.iter().sum::<u64>(), outcome.ends_ns.iter().sum::<u64>());
         let references = cache.hits + cache.joined + cache.misses;
+        let latencies = outcome.latencies();
         let (writes, write_hits) = (cache.write_references, cache.write_hits);
         // Encoded blocks are the engine's first level.
         let [encoded_hits, level_1_hits, level_2_hits] = match outcome.encoded {
@@ -140,7 +176,8 @@ impl Figures {
             size_blocks,
             size_bytes: size_blocks * u64::from(block_bytes),
             execution_s: seconds(outcome.execution_ns()),
-            idle_share: rounded(1.0 - waited_ns as f64 / total_ns.max(1) as f64),
+            idle_share: outcome.is_closed.then(|| rounded(1.0 - waited_ns as f64 / total_ns.max(1) as f64)),
+            overloaded: outcome.is_overloaded(),
             device_busy_s: seconds(device.busy_ns),
             device_requests: device.requests,
             device_seeks: device.seeks,
@@ -155,8 +192,10 @@ impl Figures {
             joined: cache.joined,
             misses: cache.misses,
             hit_ratio: rounded(outcome.hit_ratio()),
-            latency_p50_us: microseconds(outcome, 0.50),
-            latency_p99_us: microseconds(outcome, 0.99),
+            latency_mean_us: latencies.mean().map(|ns| ns / 1e3),
+            latency_p50_us: latencies.quantile_us(0.50),
+            latency_p99_us: latencies.quantile_us(0.99),
+            latency_p999_us: latencies.quantile_us(0.999),
             writes,
             write_hits,
             read_hit_ratio: ratio(
@@ -177,11 +216,6 @@ impl Figures {
             ghosts,
         }
     }
-}
-
-/// The latency that a share of the requests do not exceed.
-fn microseconds(outcome: &Outcome, share: f64) -> Option<f64> {
-    outcome.latencies.quantile(share).map(|ns| ns as f64 / 1e3)
 }
 
 /// Nanoseconds in seconds.

@@ -3,12 +3,13 @@
 /// Each doubling of times has so many buckets: quantiles are right within 1.6 %.
 const STEPS: u64 = 64;
 
-/// The latencies of the reads and writes of all programs, from the issue to the last reply, in ns.
+/// The latencies of requests, from the time at which they were issued or due to the last reply, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// By bucket.
     counts: Vec<u64>,
     total: u64,
+    sum_ns: u128,
 }
 
 /// Times below `STEPS` have a bucket each; then each doubling has `STEPS`.
@@ -37,6 +38,25 @@ impl Latencies {
         }
         self.counts[at] += 1;
         self.total += 1;
+        self.sum_ns += u128::from(ns);
+    }
+
+    /// Adds those of `other`.
+    pub fn merge(&mut self, other: &Latencies) {
+        self.counts.resize(self.counts.len().max(other.counts.len()), 0);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.total += other.total;
+        self.sum_ns += other.sum_ns;
+    }
+
+    /// How many requests there were.
+    pub fn count(&self) -> u64 {
+        self.total
+    }
+
+    /// The mean in ns; `None` if there were none.
+    pub fn mean(&self) -> Option<f64> {
+        (self.total > 0).then(|| self.sum_ns as f64 / self.total as f64)
     }
 
     /// The time in ns that a `share` of the requests, 0 to 1, did not exceed; `None` if there were none.
@@ -48,6 +68,11 @@ impl Latencies {
             seen >= rank
         });
         at.map(longest)
+    }
+
+    /// The same in µs.
+    pub fn quantile_us(&self, share: f64) -> Option<f64> {
+        self.quantile(share).map(|ns| ns as f64 / 1e3)
     }
 }
 
@@ -69,6 +94,9 @@ mod tests {
         hits.add(5_000_000);
         assert_eq!((hits.quantile(0.5), hits.quantile(0.99)), (Some(0), Some(0)));
         assert!(hits.quantile(0.995).unwrap() >= 5_000_000);
+        assert!((latencies.mean().unwrap() - 49_999_500.0).abs() < 1.0);
+        latencies.merge(&hits);
+        assert_eq!((latencies.count(), latencies.quantile(1.0)), (100_100, Some(longest(bucket(99_999_000)))));
         for ns in [0, 1, 63, 64, 65, 127, 128, 1 << 40, u64::MAX] {
             assert!(longest(bucket(ns)) >= ns, "{ns}");
             assert!(bucket(ns) == 0 || longest(bucket(ns) - 1) < ns, "{ns}");

@@ -5,16 +5,21 @@ use std::collections::{HashMap, HashSet};
 use nigh_control::Event;
 use nigh_trace::{Request, Requests};
 
-use super::{Program, Recorder, Think, TooManyVolumes, Volumes};
+use super::{Pace, Pacing, Program, Recorder, Think, TooManyVolumes, Volumes};
 use crate::references::LoadError;
 use crate::{Loader, Ops, Options, References};
 
-/// The formats of which volumes are files, not disks.
+/// The format of a generated workload. Its times are even, unless the user asked for others.
+const GENERATED: &str = "generated";
+
+/// The formats of recorded programs. Their volumes are files, not disks.
 const FORMATS_OF_FILES: [&str; 2] = ["pc", "strace"];
 
 /// Reads traces, each of which is a program.
 pub struct Programs {
     think: Think,
+    /// Decided by each trace if it is not given.
+    pace: Option<Pace>,
     ops: Ops,
     block_bytes: u32,
     requests_most: u64,
@@ -92,6 +97,12 @@ pub enum ProgramError {
         /// Another one.
         other: u32,
     },
+    /// Its requests have no times.
+    #[error("{name}: its requests have no times at which they could be issued")]
+    Times {
+        /// The trace.
+        name: String,
+    },
     /// None of its requests counts.
     #[error("{name}: nothing to replay")]
     Nothing {
@@ -101,15 +112,30 @@ pub enum ProgramError {
 }
 
 impl Programs {
-    /// None yet. Programs think so before each request, requests that `ops` leaves out are not theirs, and of each trace at
-    /// most so many requests are read. All traces have blocks of `block_bytes`.
+    /// None yet. Requests that `ops` leaves out are not theirs, and of each trace at most so many requests are read. All traces
+    /// have blocks of `block_bytes`.
+    ///
+    /// With neither `pacing` nor `think`, traces with times are issued at these, except those of programs, which wait for replies, and
+    /// generated ones.
+    /// `think` alone is that of a closed loop, in which it is the recorded time unless it is given; an open loop has none.
     ///
     /// Each trace has disks of its own, as those of different machines. The volumes of the first one keep their numbers; each volume of
     /// the others gets the lowest number that is free, in the order of their first requests.
-    pub fn new(think: Think, ops: Ops, block_bytes: u32, requests_most: u64) -> Programs {
+    pub fn new(
+        pacing: Option<Pacing>,
+        think: Option<Think>,
+        ops: Ops,
+        block_bytes: u32,
+        requests_most: u64,
+    ) -> Programs {
+        let (think, pace) = match (pacing, think) {
+            (Some(Pacing::Open { speed }), _) => (Think::Recorded(1.0 / speed), Some(Pace::Open)),
+            (None, None) => (Think::Recorded(1.0), None),
+            (_, think) => (think.unwrap_or(Think::Recorded(1.0)), Some(Pace::Closed)),
+        };
         let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
         let (programs, volumes, loader) = (Vec::new(), Volumes::default(), Loader::new(options));
-        Programs { think, ops, block_bytes, requests_most, programs, volumes, loader, shares_disks: false }
+        Programs { think, pace, ops, block_bytes, requests_most, programs, volumes, loader, shares_disks: false }
     }
 
     /// Equal volumes of several traces are one disk.
@@ -165,7 +191,16 @@ impl Programs {
                 return Ok(());
             }
         }
-        let program = recorder.finish();
+        let is_of_program = FORMATS_OF_FILES.contains(&format) || format == GENERATED || recorder.has_streams();
+        let pace = match self.pace {
+            Some(Pace::Open) if !recorder.has_times() => {
+                return Err(ProgramError::Times { name: name.to_owned() });
+            }
+            Some(pace) => pace,
+            None if recorder.has_times() && !is_of_program => Pace::Open,
+            None => Pace::Closed,
+        };
+        let program = Program { pace, ..recorder.finish() };
         if program.steps.is_empty() {
             return Err(ProgramError::Nothing { name: name.to_owned() });
         }

@@ -1,7 +1,7 @@
 //! Timed simulation: programs take turns at a cache on a modelled device, under a virtual clock.
 //!
-//! Each program is a closed loop: it computes for its think time, issues a request, and waits until it has the reply.
-//! Programs compute independently, as if each had a processor, or share one ([`Processors`]).
+//! A program in a closed loop computes for its think time, issues a request, and waits until it has the reply; one in an open loop
+//! issues each request at its time. Programs compute independently, as if each had a processor, or share one ([`Processors`]).
 //! The cache is the engine that `nigh serve` runs, unchanged; the device is one of `nigh-device`.
 
 mod devices;
@@ -30,11 +30,14 @@ use crate::warmup::{Warmup, WarmupError};
 use encoded::EncodedLevel;
 
 pub use devices::{DeviceError, Devices, VolumeDevice, profile};
-pub use figures::{Figures, Subject, seconds};
+pub use figures::{Figures, Latency, Subject, seconds};
 pub use latency::Latencies;
 pub use load::{Loaded, ProgramError, Programs, Recorded};
 pub use processor::Processors;
-pub use program::{DISKS_MOST, NoThink, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
+pub use program::{
+    DISKS_MOST, NoPacing, NoThink, Pace, Pacing, Program, Recorder, SPEED_MOST, Said, Step, Think, TooManyVolumes,
+    Volumes, What,
+};
 pub use sequences::Sequences;
 
 /// What all runs of one simulation have in common.
@@ -151,8 +154,16 @@ pub struct Outcome {
     pub ends_ns: Vec<u64>,
     /// How long each of them waited for replies, in ns.
     pub waited_ns: Vec<u64>,
-    /// How long the requests of all programs took.
-    pub latencies: Latencies,
+    /// How long the reads of all programs took.
+    pub reads: Latencies,
+    /// How long their writes took.
+    pub writes: Latencies,
+    /// How long after its last request was due a program in an open loop had its last reply, in ns: the most of all.
+    pub behind_ns: u64,
+    /// Whether all programs are closed loops.
+    pub is_closed: bool,
+    /// Whether a program in an open loop ever had [`IN_FLIGHT`] requests in progress, so that the next had to wait for one of them.
+    pub was_held: bool,
     /// What the cache counted.
     pub cache: Counters,
     /// What each program did as a tenant; nothing in a cache without tenants.
@@ -181,6 +192,22 @@ impl Outcome {
     /// When the last program ended, in ns.
     pub fn execution_ns(&self) -> u64 {
         self.ends_ns.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Whether requests of an open loop came faster than they could be replied to: the last reply came late by more than a twentieth
+    /// of the whole time, or too many requests were in progress while a device worked nearly all the time.
+    pub fn is_overloaded(&self) -> bool {
+        let whole_ns = self.execution_ns();
+        let devices = self.disks.iter().chain(self.levels.iter().map(|level| &level.device));
+        let busiest_ns = devices.map(|device| device.busy_ns).max().unwrap_or(0);
+        self.behind_ns > whole_ns / 20 || (self.was_held && busiest_ns > whole_ns / 20 * 19)
+    }
+
+    /// How long the reads and writes of all programs took.
+    pub fn latencies(&self) -> Latencies {
+        let mut all = self.reads.clone();
+        all.merge(&self.writes);
+        all
     }
 
     /// The share of the references that found their block in the cache, or on its way there.
@@ -256,6 +283,10 @@ pub enum TimedError {
 /// So many blocks a level holds at most.
 const LEVEL_BLOCKS_MOST: u32 = u32::MAX - 1;
 
+/// The most requests that a program in an open loop has in progress; those that come then wait, and that counts as part of their
+/// latency. As many as the engine of a server takes.
+pub const IN_FLIGHT: usize = 1024;
+
 /// Longest request that the engine takes; longer ones are made in parts, one after the other.
 const PART_BYTES: u32 = 1 << 20;
 
@@ -321,7 +352,13 @@ fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedEr
     config.storing = if setup.levels.is_empty() && setup.encoded.is_none() { 0 } else { config.spare };
     config.limits.loading = config.limits.loading.max(4 * part);
     config.limits.dirty = config.limits.dirty.max(2 * part);
-    config.limits.requests = config.limits.requests.max(setup.programs.len() as u32);
+    let most = |program: &Program| match program.pace {
+        Pace::Closed => 1,
+        Pace::Open => IN_FLIGHT,
+    };
+    // A disk has its share of these.
+    let requests = 8 * setup.programs.iter().map(most).sum::<usize>();
+    config.limits.requests = config.limits.requests.max(requests.try_into().unwrap_or(u32::MAX));
     if policy.is_unified() {
         config.levels = setup.levels.iter().map(|level| level_blocks(level, setup.block_bytes)).collect();
     }

@@ -55,15 +55,63 @@ impl Step {
     }
 }
 
-/// A closed loop of requests.
+/// Requests, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Whose they are, for people.
     pub name: String,
     /// In order.
     pub steps: Vec<Step>,
+    /// When it issues them.
+    pub pace: Pace,
     /// What it says about its accesses, in order.
     pub says: Vec<Said>,
+}
+
+/// When a program issues its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Each after its think time, which begins with the reply to the one before.
+    #[default]
+    Closed,
+    /// Each at its time, whether those before have their replies or not: think times are the times between two requests.
+    Open,
+}
+
+/// How the times of traces are used, as users write it: `closed`, `recorded`, or `2x` for twice as many requests a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pacing {
+    /// In a closed loop.
+    Closed,
+    /// In an open loop, so many times as fast as recorded.
+    Open {
+        /// From 1 / [`SPEED_MOST`] to [`SPEED_MOST`].
+        speed: f64,
+    },
+}
+
+/// Traces are replayed at most so many times as fast, or as slow.
+pub const SPEED_MOST: f64 = 1e6;
+
+/// What was given is no pacing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: expected recorded, closed, or the recorded rate times a number, such as 2x")]
+pub struct NoPacing(String);
+
+impl std::str::FromStr for Pacing {
+    type Err = NoPacing;
+
+    fn from_str(text: &str) -> Result<Pacing, NoPacing> {
+        let speed = |text: &str| {
+            let speed = text.strip_suffix('x')?.parse::<f64>().ok()?;
+            (1.0 / SPEED_MOST..=SPEED_MOST).contains(&speed).then_some(Pacing::Open { speed })
+        };
+        match text {
+            "closed" => Ok(Pacing::Closed),
+            "recorded" => Ok(Pacing::Open { speed: 1.0 }),
+            text => speed(text).ok_or_else(|| NoPacing(text.to_owned())),
+        }
+    }
 }
 
 /// Something that a program says, or that is said about it.
@@ -157,8 +205,10 @@ pub struct Recorder {
     ops: Ops,
     /// The volume of the last request that had a place, and its disk.
     last: (Option<u32>, u16),
-    /// When the last request was issued, whether it counts or not.
-    time_ns: Option<u64>,
+    /// When the first request was issued, and the latest time since, whether they count or not.
+    times_ns: Option<(u64, u64)>,
+    /// Whether requests name the code that issued them.
+    has_streams: bool,
     /// The think time of requests that were left out.
     owed_ns: u64,
     /// What will be said, the next last.
@@ -172,7 +222,18 @@ impl Recorder {
     pub fn new(name: String, think: Think, ops: Ops) -> Recorder {
         let program = Program { name, ..Program::default() };
         let (events, requests) = (Vec::new(), 0);
-        Recorder { program, think, ops, last: (None, 0), time_ns: None, owed_ns: 0, events, requests }
+        let (times_ns, has_streams) = (None, false);
+        Recorder { program, think, ops, last: (None, 0), times_ns, has_streams, owed_ns: 0, events, requests }
+    }
+
+    /// Whether requests so far have different times.
+    pub fn has_times(&self) -> bool {
+        self.times_ns.is_some_and(|(first, latest)| first < latest)
+    }
+
+    /// Whether requests so far name the code that issued them, so that they are those of a program.
+    pub fn has_streams(&self) -> bool {
+        self.has_streams
     }
 
     /// Has the program say what `events` say, each before the request that it names or the first at its time, whoever
@@ -195,11 +256,15 @@ impl Recorder {
                 self.program.says.push(Said { step: self.program.steps.len(), saying: event.saying });
             }
             self.requests += 1;
+            let (first_ns, before_ns) = self.times_ns.unwrap_or((request.time_ns, request.time_ns));
+            self.times_ns = Some((first_ns, before_ns.max(request.time_ns)));
+            self.has_streams |= request.stream != 0;
             let think_ns = match self.think {
                 Think::Fixed(ns) => ns,
+                // From the beginning, so that rounding does not add up.
                 Think::Recorded(scale) => {
-                    let before = self.time_ns.replace(request.time_ns).unwrap_or(request.time_ns);
-                    (request.time_ns.saturating_sub(before) as f64 * scale).round() as u64
+                    let since_first = |ns: u64| (ns.saturating_sub(first_ns) as f64 * scale).round() as u64;
+                    since_first(request.time_ns).saturating_sub(since_first(before_ns))
                 }
             };
             let what = match request.op {
@@ -230,7 +295,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The program.
+    /// The program, in a closed loop.
     pub fn finish(self) -> Program {
         self.program
     }
@@ -251,6 +316,16 @@ mod tests {
         assert_eq!("50%".parse(), Ok(Think::Recorded(0.5)));
         for slip in ["", "1", "ms", "-1ms", "2h", "nans", "%", "inf%", "4000s"] {
             assert!(slip.parse::<Think>().is_err(), "{slip}");
+        }
+    }
+
+    #[test]
+    fn pacings() {
+        assert_eq!("closed".parse(), Ok(Pacing::Closed));
+        assert_eq!("recorded".parse(), Ok(Pacing::Open { speed: 1.0 }));
+        assert_eq!("0.5x".parse(), Ok(Pacing::Open { speed: 0.5 }));
+        for slip in ["", "x", "2", "0x", "-1x", "1e9x", "nanx", "infx", "open"] {
+            assert!(slip.parse::<Pacing>().is_err(), "{slip}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The virtual clock, and what happens when.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::{Range, Sub};
 use std::sync::atomic::Ordering;
 
@@ -9,28 +9,35 @@ use nigh_control::{Saying, Statistics};
 use nigh_device::{Device, Kind, Model, Request as Order};
 use nigh_engine::{
     Action, Config, Counters, Engine, Fill, LevelConfig, LevelCounters, Op, Operation, Outcome as Reply, Port,
-    PortConfig, Region, Request, Shared, Span, Submitted, Volume, WriteMode,
+    PortConfig, Refusal, Region, Request, Shared, Span, Submitted, Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::Prefetcher;
 
 use super::encoded::EncodedLevel;
 use super::processor::Processor;
-use super::{Latencies, LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What, level_blocks};
+use super::{
+    IN_FLIGHT, Latencies, LevelOutcome, Outcome, PART_BYTES, Pace, Sequences, Setup, Step, TimedError, What,
+    level_blocks,
+};
 
 /// Steps between two reports of progress.
 const STRETCH: usize = 1 << 12;
 
-/// Why the engine takes every request.
-const TAKEN: &str = "parts are short, few, and inside the disk";
+/// Why the engine refuses no request for good.
+const TAKEN: &str = "parts are short and inside the disk";
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The device is done with the operation of this number.
     Complete(u32),
-    /// A program issues its next request, or the next part of it.
+    /// A program in a closed loop issues its next request, or the next part of it.
     Issue(u32),
+    /// The next request of a program in an open loop is due.
+    Arrive(u32),
+    /// The next part of a request of such a program, by its place.
+    Part(u32),
     /// The encoder of blocks has something to do.
     Encoder,
     /// The engine has something to do.
@@ -40,20 +47,33 @@ enum Event {
 /// Where a program is.
 #[derive(Clone, Debug, Default)]
 struct Process {
-    /// Its next step, or the one that it waits for.
+    /// Its next step; in a closed loop, the one that it waits for.
     at: usize,
+    /// Steps that have their replies.
+    over: usize,
     /// How much of what it says is said.
     said: usize,
-    /// Bytes of that step that are over.
-    done: u64,
-    /// When it issued the part that it waits for, in ns.
-    since_ns: u64,
-    /// When it issued the first part of that step, in ns.
-    issued_ns: u64,
     waited_ns: u64,
     end_ns: u64,
-    /// The event that ends what it computes.
+    /// In a closed loop: the event that ends what it computes.
     issue: u64,
+    /// In an open loop: when the step `at` is due, in ns.
+    due_ns: u64,
+    /// Places that its requests have.
+    in_flight: usize,
+}
+
+/// The place of a request in progress. Its number is the token of the request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flight {
+    program: u32,
+    step: usize,
+    /// Bytes of that step that are over.
+    done: u64,
+    /// When the part that it waits for was issued, in ns.
+    since_ns: u64,
+    /// When its first part was issued, or due, in ns.
+    issued_ns: u64,
 }
 
 /// The counts at the end of the warm-up.
@@ -99,6 +119,16 @@ pub(super) struct World<'a> {
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_made: u64,
     processes: Vec<Process>,
+    /// First a place for each program, which those in a closed loop use, and then those of open loops.
+    flights: Vec<Flight>,
+    /// Of these, those that no request has.
+    landed: Vec<u32>,
+    /// Those whose requests the engine could not take, in order.
+    refused: VecDeque<u32>,
+    /// Programs in an open loop with a request that is due and has no place.
+    held: Vec<u32>,
+    /// Whether there ever was such a program.
+    was_held: bool,
     /// None where each program has one.
     processor: Option<Processor>,
     /// What the processor has to do for operations that were begun, in ns: whoever computes next does it.
@@ -111,12 +141,13 @@ pub(super) struct World<'a> {
     wakeup_ns: u64,
     /// By disk.
     sequences: Vec<Sequences>,
-    latencies: Latencies,
+    reads: Latencies,
+    writes: Latencies,
     /// References that are left of the warm-up, until it ends.
     cold: Option<u64>,
     warm: Warm,
-    /// What a program said and was refused: the end of the simulation.
-    refused: Option<TimedError>,
+    /// The end of the simulation, such as a directive that was refused.
+    failed: Option<TimedError>,
 }
 
 impl<'a> World<'a> {
@@ -155,7 +186,8 @@ impl<'a> World<'a> {
             setup,
             engine,
             sequences: vec![Sequences::default(); setup.disks.len()],
-            latencies: Latencies::default(),
+            reads: Latencies::default(),
+            writes: Latencies::default(),
             devices,
             encoded,
             prefetcher: Prefetcher::new(setup.readahead, setup.block_bytes),
@@ -163,6 +195,11 @@ impl<'a> World<'a> {
             events: BinaryHeap::new(),
             events_made: 0,
             processes: vec![Process::default(); setup.programs.len()],
+            flights: (0..setup.programs.len() as u32).map(|program| Flight { program, ..Flight::default() }).collect(),
+            landed: Vec::new(),
+            refused: VecDeque::new(),
+            held: Vec::new(),
+            was_held: false,
             processor: Processor::new(setup.processors, setup.programs.len()),
             owed_ns: 0,
             running: 0,
@@ -171,7 +208,7 @@ impl<'a> World<'a> {
             wakeup_ns: u64::MAX,
             cold: Some(setup.warmup).filter(|&warmup| warmup > 0),
             warm: Warm::default(),
-            refused: None,
+            failed: None,
         })
     }
 
@@ -179,7 +216,13 @@ impl<'a> World<'a> {
         for (number, program) in (0..).zip(self.setup.programs) {
             if let Some(step) = program.steps.first() {
                 self.running += 1;
-                self.compute(number, step.think_ns);
+                match program.pace {
+                    Pace::Closed => self.compute(number, step.think_ns),
+                    Pace::Open => {
+                        self.processes[number as usize].due_ns = step.think_ns;
+                        self.at(step.think_ns, Event::Arrive(number));
+                    }
+                }
             }
         }
         while self.running > 0 {
@@ -188,6 +231,8 @@ impl<'a> World<'a> {
             match event {
                 Event::Issue(number) if self.is_overtaken(number, made) => {}
                 Event::Issue(number) => self.issue(number),
+                Event::Arrive(number) => self.arrive(number),
+                Event::Part(number) => self.go_on(number),
                 Event::Complete(number) => self.complete(number),
                 Event::Encoder => self.encode(),
                 Event::Wakeup => {
@@ -195,8 +240,9 @@ impl<'a> World<'a> {
                     self.launch();
                 }
             }
-            if let Some(refused) = self.refused.take() {
-                return Err(refused);
+            self.retry();
+            if let Some(failed) = self.failed.take() {
+                return Err(failed);
             }
         }
         self.outcome()
@@ -215,6 +261,7 @@ impl<'a> World<'a> {
         let levels = of_levels.iter().zip(caches).map(|(&device, cache)| LevelOutcome { cache, device }).collect();
         let mut sequences = Sequences::default();
         self.sequences.drain(..).for_each(|one| sequences.add(one));
+        let behind_ns = self.behind_ns();
         Ok(Outcome {
             tenants: since(&now.tenants, &warm.tenants).collect(),
             ends_ns: self.processes.iter().map(|process| process.end_ns.saturating_sub(warm.ns)).collect(),
@@ -225,7 +272,11 @@ impl<'a> World<'a> {
             encoded,
             levels,
             sequences,
-            latencies: self.latencies,
+            reads: self.reads,
+            writes: self.writes,
+            behind_ns,
+            is_closed: self.setup.programs.iter().all(|program| program.pace == Pace::Closed),
+            was_held: self.was_held,
         })
     }
 
@@ -253,13 +304,17 @@ impl<'a> World<'a> {
         if let Some(encoded) = &mut self.encoded {
             encoded.end_warmup();
         }
-        self.latencies = Latencies::default();
+        [self.reads, self.writes] = Default::default();
         self.sequences.fill(Sequences::default());
-        for process in &mut self.processes {
-            process.waited_ns = 0;
-            // Those that wait go on to.
-            process.since_ns = self.now_ns;
-        }
+        self.processes.iter_mut().for_each(|process| process.waited_ns = 0);
+        // Those that wait go on to.
+        self.flights.iter_mut().for_each(|flight| flight.since_ns = self.now_ns);
+    }
+
+    /// How long after its last request was due a program in an open loop had its last reply, in ns: the most of all.
+    fn behind_ns(&self) -> u64 {
+        let open = self.setup.programs.iter().zip(&self.processes).filter(|(program, _)| program.pace == Pace::Open);
+        open.map(|(_, process)| process.end_ns.saturating_sub(process.due_ns)).max().unwrap_or(0)
     }
 
     fn counters(&self) -> Counters {
@@ -316,15 +371,16 @@ impl<'a> World<'a> {
             if !self.say(number) {
                 return;
             }
-            if self.processes[number as usize].done == 0 {
+            if self.flights[number as usize].done == 0 {
                 self.warm_up(step);
             }
-            let process = &mut self.processes[number as usize];
-            process.since_ns = self.now_ns;
-            if process.done == 0 {
-                process.issued_ns = self.now_ns;
+            let (process, flight) = (&self.processes[number as usize], &mut self.flights[number as usize]);
+            flight.step = process.at;
+            flight.since_ns = self.now_ns;
+            if flight.done == 0 {
+                flight.issued_ns = self.now_ns;
             }
-            if !self.submit(number, step) {
+            if !self.submit(number) {
                 return self.leave_processor();
             }
             let Some(think_ns) = self.advance(number) else { return self.leave_processor() };
@@ -336,6 +392,65 @@ impl<'a> World<'a> {
                 return self.issue_in(next, think_ns);
             }
             self.now_ns = next_ns;
+        }
+    }
+
+    /// Issues all that is due of a program in an open loop, as long as there is room, and waits for what is due next.
+    fn arrive(&mut self, number: u32) {
+        while let Some(step) = self.step(number) {
+            let due_ns = self.processes[number as usize].due_ns;
+            if due_ns > self.now_ns {
+                if self.events.peek().is_some_and(|Reverse((time_ns, ..))| *time_ns <= due_ns) {
+                    return self.at(due_ns, Event::Arrive(number));
+                }
+                self.now_ns = due_ns;
+            }
+            if self.processes[number as usize].in_flight == IN_FLIGHT {
+                self.was_held = true;
+                return self.held.push(number);
+            }
+            if !self.say(number) {
+                return;
+            }
+            self.warm_up(step);
+            let process = &mut self.processes[number as usize];
+            let flight = Flight { program: number, step: process.at, done: 0, since_ns: due_ns, issued_ns: due_ns };
+            process.in_flight += 1;
+            process.at += 1;
+            if let Some(next) = self.setup.programs[number as usize].steps.get(process.at) {
+                process.due_ns = due_ns.saturating_add(next.think_ns);
+            }
+            let place = self.landed.pop().unwrap_or_else(|| {
+                self.flights.push(flight);
+                self.flights.len() as u32 - 1
+            });
+            self.flights[place as usize] = flight;
+            self.go_on(place);
+        }
+    }
+
+    /// Issues the next part of a request of a program in an open loop.
+    fn go_on(&mut self, number: u32) {
+        if self.submit(number) {
+            self.part_over(number);
+        }
+    }
+
+    /// Tries again what had no room.
+    fn retry(&mut self) {
+        while let Some(number) = self.refused.pop_front() {
+            let before = self.refused.len();
+            if self.submit(number) {
+                self.part_over(number);
+            }
+            if self.refused.len() > before {
+                // It is the last now.
+                self.refused.rotate_right(1);
+                break;
+            }
+        }
+        if !self.held.is_empty() {
+            std::mem::take(&mut self.held).into_iter().for_each(|number| self.arrive(number));
         }
     }
 
@@ -353,16 +468,24 @@ impl<'a> World<'a> {
             };
             if let Err(refusal) = done {
                 let program = program.name.clone();
-                self.refused = Some(TimedError::Refused { program, step: said.step, refusal });
+                self.failed = Some(TimedError::Refused { program, step: said.step, refusal });
                 return false;
             }
         }
         true
     }
 
-    /// Submits the next part of `step`. Says whether it was replied to at once.
-    fn submit(&mut self, number: u32, step: &Step) -> bool {
-        let part = part(step, self.processes[number as usize].done);
+    /// The step that has a place.
+    fn step_of(&self, number: u32) -> &'a Step {
+        let Flight { program, step, .. } = self.flights[number as usize];
+        &self.setup.programs[program as usize].steps[step]
+    }
+
+    /// Submits the next part of the step that has a place. Returns whether it was replied to at once.
+    fn submit(&mut self, number: u32) -> bool {
+        let step = self.step_of(number);
+        let Flight { program, done, .. } = self.flights[number as usize];
+        let part = part(step, done);
         let (offset, length) = (part.start, part.end - part.start);
         let op = match step.what {
             What::Read => Op::Read,
@@ -370,11 +493,19 @@ impl<'a> World<'a> {
             What::Trim => Op::Trim,
             What::Flush => Op::Flush,
         };
-        let predicted = self.engine.is_predicted(Tenant(number));
+        let predicted = self.engine.is_predicted(Tenant(program));
         let volume = Volume(step.disk.into());
-        let (tenant, token) = (Tenant(number), u64::from(number));
-        let request = Request { volume, tenant, op, offset, length, fua: false, stream: stream(number, step), token };
+        let (tenant, token) = (Tenant(program), u64::from(number));
+        let request = Request { volume, tenant, op, offset, length, fua: false, stream: stream(program, step), token };
         let (submitted, ahead) = if op == Op::Read { self.read(request) } else { (self.request(request), false) };
+        let submitted = match submitted {
+            Ok(submitted) => submitted,
+            Err(Refusal::Busy) => {
+                self.refused.push_back(number);
+                return false;
+            }
+            Err(refusal) => unreachable!("{TAKEN}: {refusal}"),
+        };
         if let (Op::Trim, Some(encoded)) = (op, &mut self.encoded) {
             encoded.trim(step.disk, offset, length);
         }
@@ -400,12 +531,12 @@ impl<'a> World<'a> {
         replied
     }
 
-    fn request(&mut self, request: Request) -> Submitted {
-        self.engine.submit(self.now_us(), request).expect(TAKEN)
+    fn request(&mut self, request: Request) -> Result<Submitted, Refusal> {
+        self.engine.submit(self.now_us(), request)
     }
 
     /// Submits a read, and says whether anything was asked for ahead of it.
-    fn read(&mut self, request: Request) -> (Submitted, bool) {
+    fn read(&mut self, request: Request) -> (Result<Submitted, Refusal>, bool) {
         let Request { tenant: Tenant(number), volume, offset, length, .. } = request;
         let disk = volume.0 as usize;
         let layouts = self.setup.disks[disk].layouts;
@@ -441,19 +572,19 @@ impl<'a> World<'a> {
                 self.engine.read_ahead(now, request, &mut self.prefetcher, span, places)
             }
         };
-        (submitted.expect(TAKEN), any)
+        (submitted, any)
     }
 
-    /// Fills the frames of a write of `number`, where their contents count.
+    /// Fills the frames of a write, where their contents count.
     fn commit(&mut self, number: u32, mut fill: Fill) {
-        let done = self.processes[number as usize].done;
-        if let (Some(step), Some(encoded)) = (self.step(number), &mut self.encoded) {
+        let (step, done) = (self.step_of(number), self.flights[number as usize].done);
+        if let Some(encoded) = &mut self.encoded {
             encoded.write(step, part(step, done).start, fill.frames.slices_mut());
         }
         self.engine.commit(self.now_us(), fill);
     }
 
-    /// After the commit of a write of `number`, whose own reply, if there is one, is the last.
+    /// After the commit of a write, whose own reply, if there is one, is the last.
     fn take_reply(&mut self, number: u32) -> bool {
         let mut own = false;
         while let Some(reply) = self.engine.next_reply() {
@@ -474,31 +605,67 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A part of a program's step is over. How long it computes before it issues its next; none if it is at its end.
-    fn advance(&mut self, number: u32) -> Option<u64> {
-        let step = self.step(number)?;
-        let process = &mut self.processes[number as usize];
-        process.waited_ns += self.now_ns - process.since_ns;
-        let part = part(step, process.done);
+    /// A part of a step has its reply. Returns whether the step has another part.
+    fn end_part(&mut self, number: u32) -> bool {
+        let step = self.step_of(number);
+        let flight = &mut self.flights[number as usize];
+        let process = &mut self.processes[flight.program as usize];
+        process.waited_ns += self.now_ns - flight.since_ns;
+        flight.since_ns = self.now_ns;
+        let part = part(step, flight.done);
         if part.end < step.end() {
-            process.done = part.end - step.offset;
+            flight.done = part.end - step.offset;
+            return true;
+        }
+        flight.done = 0;
+        process.over += 1;
+        let took_ns = self.now_ns - flight.issued_ns;
+        match step.what {
+            What::Read => self.reads.add(took_ns),
+            What::Write => self.writes.add(took_ns),
+            What::Trim | What::Flush => {}
+        }
+        let over = process.over;
+        let is_last = over == self.setup.programs[flight.program as usize].steps.len();
+        if is_last {
+            process.end_ns = self.now_ns;
+            self.running -= 1;
+        }
+        if over.is_multiple_of(STRETCH) {
+            self.progress(STRETCH);
+        } else if is_last {
+            self.progress(over % STRETCH);
+        }
+        false
+    }
+
+    /// A part of a step in a closed loop is over. How long its program computes before it issues its next; none if it is at its end.
+    fn advance(&mut self, number: u32) -> Option<u64> {
+        if self.end_part(number) {
             return Some(0);
         }
-        process.done = 0;
-        process.at += 1;
-        if matches!(step.what, What::Read | What::Write) {
-            self.latencies.add(self.now_ns - process.issued_ns);
-        }
-        if process.at.is_multiple_of(STRETCH) {
-            self.progress(STRETCH);
-        }
-        let Some(next) = self.step(number) else {
-            self.processes[number as usize].end_ns = self.now_ns;
-            self.running -= 1;
-            self.progress(self.processes[number as usize].at % STRETCH);
-            return None;
-        };
+        self.processes[number as usize].at += 1;
+        let next = self.step(number)?;
         Some(next.think_ns.saturating_add(std::mem::take(&mut self.owed_ns)))
+    }
+
+    /// A part of a step is over, and its program goes on.
+    fn part_over(&mut self, number: u32) {
+        let program = self.flights[number as usize].program;
+        match self.setup.programs[program as usize].pace {
+            Pace::Closed => {
+                if let Some(think_ns) = self.advance(number) {
+                    self.compute(number, think_ns);
+                }
+            }
+            Pace::Open => {
+                if self.end_part(number) {
+                    return self.at(self.now_ns, Event::Part(number));
+                }
+                self.processes[program as usize].in_flight -= 1;
+                self.landed.push(number);
+            }
+        }
     }
 
     fn progress(&mut self, steps: usize) {
@@ -506,7 +673,7 @@ impl<'a> World<'a> {
             progress.fetch_add(steps as u64, Ordering::Relaxed);
         }
         if self.setup.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            self.refused.get_or_insert(TimedError::Stopped);
+            self.failed.get_or_insert(TimedError::Stopped);
         }
     }
 
@@ -521,9 +688,7 @@ impl<'a> World<'a> {
             Reply::Done => {}
             Reply::Failed(fault) => unreachable!("a modelled device does not fail: {fault}"),
         }
-        if let Some(think_ns) = self.advance(number) {
-            self.compute(number, think_ns);
-        }
+        self.part_over(number);
     }
 
     fn replies(&mut self) {

@@ -5,6 +5,7 @@
 mod acfs;
 mod clients;
 mod encoded;
+mod open;
 mod replay;
 mod simulated;
 mod tenants;
