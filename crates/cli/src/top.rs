@@ -133,12 +133,13 @@ fn summary(interval: &Interval) -> String {
 const HEAD: [&str; 12] =
     ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %", "LATE %"];
 
-const TENANT_HEAD: [&str; 7] = ["TENANT", "OWNS", "PREDICTED %", "HIT % x0.5", "x2", "x4", "POLICY"];
+const TENANT_HEAD: [&str; 8] = ["TENANT", "OWNS", "SHARE", "PREDICTED %", "HIT % x0.5", "x2", "x4", "POLICY"];
 
 fn tenant_cells(tenant: &TenantRow) -> [String; TENANT_HEAD.len()] {
     let [half, twice, four] = curve_cells(tenant.curve.as_ref());
+    let share = tenant.share.map_or_else(|| "-".to_owned(), human_bytes);
     let (owns, policy) = (human_bytes(tenant.resident_bytes), tenant.policy.clone());
-    [tenant.name.clone(), owns, percent(tenant.predicted), half, twice, four, policy]
+    [tenant.name.clone(), owns, share, percent(tenant.predicted), half, twice, four, policy]
 }
 
 /// Hit ratios with half, twice and four times the memory.

@@ -273,26 +273,29 @@ impl Collector for Statistics {
                 ConstCounter::new(value(export)).encode(family.encode_family(&of)?)?;
             }
         }
-        let mut tenant = |name, help, kind, value: fn(&TenantStatistics) -> u64| {
-            if self.tenants.is_empty() {
+        let mut tenant = |name, help, kind, value: fn(&TenantStatistics) -> Option<u64>| {
+            let values: Vec<_> = self.tenants.iter().filter_map(|of| Some((&of.name, value(of)?))).collect();
+            if values.is_empty() {
                 return Ok(());
             }
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for tenant in &self.tenants {
-                let of = OfTenant { tenant: tenant.name.clone() };
+            for (name, value) in values {
+                let of = OfTenant { tenant: name.clone() };
                 let encoder = family.encode_family(&of)?;
-                encode(kind, value(tenant), encoder)?;
+                encode(kind, value, encoder)?;
             }
             Ok::<_, fmt::Error>(())
         };
         let counter = MetricType::Counter;
-        tenant("owned_bytes", "Memory of a tenant's own blocks", MetricType::Gauge, |of| of.resident_bytes)?;
-        tenant("predicted", "References that a tenant's list predicted", counter, |of| of.predicted)?;
-        tenant("unpredicted", "References that a tenant's list did not predict", counter, |of| of.unpredicted)?;
-        tenant("skipped", "Accesses of a tenant's list that did not come", counter, |of| of.skipped)?;
-        tenant("lists_dropped", "Lists that were too often wrong", counter, |of| of.lists_dropped)?;
-        tenant("overruled", "Blocks given up instead of LRU's", counter, |of| of.overruled)?;
-        tenant("mistakes", "Of these, referenced before LRU's", counter, |of| of.mistakes)?;
+        tenant("owned_bytes", "Memory of a tenant's own blocks", MetricType::Gauge, |of| Some(of.resident_bytes))?;
+        let help = "The most memory that a tenant can have of the full cache at present, where the allocation gives it a share";
+        tenant("share_bytes", help, MetricType::Gauge, |of| of.share)?;
+        tenant("predicted", "References that a tenant's list predicted", counter, |of| Some(of.predicted))?;
+        tenant("unpredicted", "References that a tenant's list did not predict", counter, |of| Some(of.unpredicted))?;
+        tenant("skipped", "Accesses of a tenant's list that did not come", counter, |of| Some(of.skipped))?;
+        tenant("lists_dropped", "Lists that were too often wrong", counter, |of| Some(of.lists_dropped))?;
+        tenant("overruled", "Blocks given up instead of LRU's", counter, |of| Some(of.overruled))?;
+        tenant("mistakes", "Of these, referenced before LRU's", counter, |of| Some(of.mistakes))?;
         self.encode_content(&mut encoder)?;
         self.encode_levels(&mut encoder)?;
         let help = "From request to reply";

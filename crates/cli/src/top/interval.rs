@@ -71,6 +71,8 @@ pub(super) struct LevelRow {
 pub(super) struct TenantRow {
     pub(super) name: String,
     pub(super) resident_bytes: u64,
+    /// The most bytes that it can have of the full cache at present, if the allocation gives it a share.
+    pub(super) share: Option<u64>,
     /// References that its list predicted, of those made while it had one; none without any.
     pub(super) predicted: Option<f64>,
     /// Its policy, or that in charge, if its policy chooses among others.
@@ -87,6 +89,7 @@ impl TenantRow {
         TenantRow {
             name: now.name.clone(),
             resident_bytes: now.resident_bytes,
+            share: now.share,
             predicted: (all > 0).then(|| predicted as f64 / all as f64),
             policy: now.chosen.as_ref().map_or_else(|| now.policy.clone(), ChoiceStatistics::in_charge),
             curve: now.curve.clone(),

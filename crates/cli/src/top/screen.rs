@@ -205,9 +205,9 @@ impl View {
         frame.render_widget(table.header(head).column_spacing(SPACING as u16), middle);
         let mut lines = vec![Line::raw("")];
         if tenants > 0 {
-            let line = |[name, owns, predicted, half, twice, four, policy]: [String; TENANT_HEAD.len()]| {
+            let line = |[name, owns, share, predicted, half, twice, four, policy]: [String; TENANT_HEAD.len()]| {
                 Line::raw(format!(
-                    "{name:<20}  {owns:>10}  {predicted:>11}  {half:>10}  {twice:>10}  {four:>10}  {policy}"
+                    "{name:<20}  {owns:>10}  {share:>10}  {predicted:>11}  {half:>10}  {twice:>10}  {four:>10}  {policy}"
                 ))
             };
             lines.push(line(TENANT_HEAD.map(str::to_owned)).style(bold));

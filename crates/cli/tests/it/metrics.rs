@@ -62,6 +62,17 @@ fn a_choice_of_policies_is_that_of_the_cache_or_of_a_tenant() {
 }
 
 #[test]
+fn the_share_of_a_tenant_is_told_where_the_allocation_gives_one() {
+    for (allocation, has_share) in [("utility", true), ("lru-sp", false)] {
+        let folder = Folder::new();
+        let server = folder.serve(&["one=memory:1M", "--allocate", allocation, "--metrics", "127.0.0.1:0"]);
+        let (_, body) = get(&server.metrics(), "/metrics", "");
+        assert_eq!(body.contains("nigh_share_bytes{tenant=\"one\"}"), has_share, "{body}");
+        assert!(body.contains("nigh_owned_bytes{tenant=\"one\"}"), "{body}");
+    }
+}
+
+#[test]
 fn metrics_8_requests_have_a_form_a_query_and_perhaps_no_body() {
     let folder = Folder::new();
     let server = serve(&folder);

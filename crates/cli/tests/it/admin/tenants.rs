@@ -234,7 +234,7 @@ fn exports_of_one_tenant_share_a_floor_a_list_and_a_line() {
     assert!(line.contains("1 MiB") && line.ends_with("one two"), "{shown}");
 
     let control = nigh.path("control");
-    let top = super::nigh(&["top", "--control", text(&control), "--once", "--interval", "0.1"]).output().unwrap();
+    let mut top = super::nigh(&["top", "--control", text(&control), "--once", "--interval", "0.1"]).output().unwrap();
     let top = String::from_utf8(top.stdout).unwrap();
     assert!(top.lines().any(|line| line.starts_with("vm ") && line.contains("1 MiB")), "{top}");
     assert!(
@@ -286,5 +286,35 @@ fn a_reload_moves_an_export_to_another_tenant() {
     assert_eq!(tenants(), [of("vm", &["a"], 0), of("other", &["b"], 2 * MIB)]);
     write(["vm", "vm"], ["floor = \"1M\"\n", "floor = \"2M\"\n"]);
     assert!(nigh.refuses(&["reload"]).contains("disks a and b of tenant vm give different values of floor"));
+    nigh.server.end();
+}
+
+#[test]
+fn memory_moves_to_the_tenant_that_gains_and_its_share_is_shown() {
+    let arguments =
+        ["loop=memory:32M", "other=memory:32M", "--allocate", "utility", "--policy", "lirs", "--readahead", "none"];
+    let nigh = Controlled::start_as(tempfile::tempdir().unwrap(), &arguments);
+    let share = |at: usize| nigh.status()["tenants"][at]["share"].as_u64().unwrap();
+    assert_eq!(share(0), share(1), "nothing is known yet");
+    // One reads 12 MiB again and again, for which its part of 8 MiB is too small; the other reads all it has, once in a while.
+    let (mut looping, mut scanning) = (nigh.connect("loop"), nigh.connect("other"));
+    let mut place = 0;
+    for _ in 0..40 {
+        for at in (0..12 * MIB).step_by(64 << 10) {
+            looping.read(at, 64 << 10).unwrap();
+        }
+        for _ in 0..32 {
+            scanning.read(place, 64 << 10).unwrap();
+            place = (place + (64 << 10)) % (32 * MIB);
+        }
+    }
+    assert!(share(0) > 2 * share(1) && share(0) + share(1) <= 16 * MIB, "{} and {}", share(0), share(1));
+    let shown = nigh.does(&["status"]);
+    assert!(shown.contains("SHARE"), "{shown}");
+    let mut top = super::nigh(&["top", "--control", text(&nigh.path("control")), "--json", "--interval", "0.1"]);
+    let top: Value = serde_json::from_slice(&top.output().unwrap().stdout).unwrap();
+    assert_eq!(top["tenants"][0]["share"], share(0));
+    looping.disconnect().unwrap();
+    scanning.disconnect().unwrap();
     nigh.server.end();
 }
