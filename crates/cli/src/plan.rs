@@ -21,7 +21,7 @@ use nigh_trace::{Gaps, Taken};
 
 use crate::advise::memory;
 use crate::args::PlanArgs;
-use crate::results::json;
+use crate::results::{grouped, json};
 use crate::{asked, grid, output, page, sim, source};
 use price::Price;
 use search::Search;
@@ -33,6 +33,8 @@ const HAVE: &str = "10%";
 const OF_THE_KERNEL: &str = "linux";
 /// The addition unless it is given: one part of the present memory in so many.
 const ADD_PART: u64 = 4;
+/// Of longer traces a sample is replayed, unless `--sample` is given or something was asked for that needs the whole trace.
+const REFERENCES_MOST: usize = 4 << 20;
 /// The target unless it is given, as a share of what the whole trace in memory would hit.
 const TARGET_SHARE: f64 = 0.9;
 
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let to = args.html.as_deref().map(|to| Destination::new(to, args.force, &read.collect::<Vec<_>>())).transpose()?;
     let mut specs = asked::parse_policies(&args.policy)?;
     let sample = args.sample.as_deref().map(|text| asked::parse_sample("--sample", text)).transpose()?;
-    let left_out = if sample.is_some() { sim::leave_out_spatial(&mut specs, &args.policy)? } else { None };
+    let mut left_out = if sample.is_some() { sim::leave_out_spatial(&mut specs, &args.policy)? } else { None };
     let present = specs.first().context("--policy: expected the present policy, and others to compare with it")?;
     ensure!(!present.info().offline, "--policy: the first is the present policy, but {present} must know the future");
     let sizes = [("--have", &args.have), ("--add", &args.add)];
@@ -86,15 +88,23 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
             || args.readahead.as_deref().is_none_or(|rule| rule == "none"),
         "--readahead does not go with a recording of a program: the kernel reads ahead for it, by a rule of its own"
     );
+    let needs_whole =
+        sample.is_some() || args.device.is_some() || args.readahead.as_deref().is_some_and(|rule| rule != "none");
+    let samples = !needs_whole && sim::leave_out_spatial(&mut specs.clone(), &args.policy).is_ok();
     let loader = Loader::new(Options {
         block_bytes: source.block_bytes,
         ops: args.ops.into(),
         collapse: false,
         sample,
         requests_most: limit.unwrap_or(u64::MAX),
-    });
+    })
+    .sampling_above(if samples { REFERENCES_MOST } else { usize::MAX });
     let references = source::load(loader, requests.as_mut())?;
     ensure!(references.ids.len() > 1, "{}: there is nothing to replay", source.name);
+    let was_sampled = samples && references.sample.is_some();
+    if was_sampled {
+        left_out = sim::leave_out_spatial(&mut specs, &args.policy)?;
+    }
     let gaps = Gaps::of(&requests.notes());
     let is_recorded = source.taken == Some(Taken::Above);
     if is_recorded && asked::are_usual(&args.policy) {
@@ -117,10 +127,17 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let timed = timing.as_ref().map(|settings| timed::simulate(settings, &answers)).transpose()?;
     let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
+    if was_sampled {
+        found.results.notes.push(format!(
+            "the trace has {} references, so a sample of its blocks was replayed, and read-ahead was not compared; --sample 1 replays \
+             all of it",
+            grouped(references.totals.references)
+        ));
+    }
     let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace, gaps);
     // The kernel reads ahead for programs that were recorded above its page cache, by a rule of its own.
     let is_served = !is_recorded && verdict.advice != Advice::Record;
-    if let Some(rule) = readahead.filter(|_| is_served) {
+    if let Some(rule) = readahead.filter(|_| is_served && !was_sampled) {
         let policies: Vec<String> = answers.policies().map(ToString::to_string).collect();
         verdict.ahead = Some(ahead::compare(args, &rule, &policies, verdict.advised_blocks())?);
     }

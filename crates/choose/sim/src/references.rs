@@ -334,6 +334,8 @@ pub struct Loader {
     totals: Totals,
     /// The block that each tenant referenced last, where repeats are dropped.
     last: hashbrown::HashMap<u32, Block>,
+    /// Above so many references, a sample of the blocks is taken.
+    most: usize,
 }
 
 impl Loader {
@@ -354,7 +356,14 @@ impl Loader {
             contents: Vec::new(),
             totals: Totals::default(),
             last: hashbrown::HashMap::new(),
+            most: usize::MAX,
         }
+    }
+
+    /// Whenever there are more references than `most`, only those to half of the blocks remain, as if the trace had been read with a
+    /// sample of that rate; but a sample has at least [`BLOCKS_LEAST`] blocks, however many references there are to these.
+    pub fn sampling_above(self, most: usize) -> Loader {
+        Loader { most, ..self }
     }
 
     /// Adds a batch. Returns whether more is wanted.
@@ -430,7 +439,32 @@ impl Loader {
     fn number_waiting(&mut self) -> Result<(), LoadError> {
         self.numbering.number(&self.waiting, &mut self.ids)?;
         self.waiting.clear();
+        while self.ids.len() > self.most && self.numbering.distinct() > 2 * BLOCKS_LEAST {
+            self.halve()?;
+        }
         if self.ids.len() >= u32::MAX as usize { Err(LoadError::TooMany) } else { Ok(()) }
+    }
+
+    /// Drops the references to half of the blocks, chosen by hash.
+    fn halve(&mut self) -> Result<(), TooMany> {
+        let rate = self.options.sample.map_or(1.0, Sample::rate) / 2.0;
+        let sample = Sample::new(rate).expect("a rate above 0");
+        self.options.sample = Some(sample);
+        let blocks = std::mem::take(&mut self.numbering).into_blocks();
+        let kept: Vec<Block> = blocks.iter().copied().filter(|&block| sample.takes(block)).collect();
+        // In their order, so they are numbered as if the others had never been there.
+        self.numbering.number(&kept, &mut Vec::new())?;
+        let mut next = 0..;
+        let numbers: Vec<Option<u32>> =
+            blocks.iter().map(|&block| if sample.takes(block) { next.next() } else { None }).collect();
+        let taken = || (0..).zip(&self.ids).filter_map(|(at, &id)| Some((at, numbers[id as usize]?)));
+        self.writes = self.writes.select(taken().map(|(at, _)| at));
+        self.streams.streams = self.streams.streams.select(taken().map(|(at, _)| at));
+        let ids: Vec<u32> = taken().map(|(_, id)| id).collect();
+        self.streams.references = ids.len();
+        self.ids = ids;
+        self.contents = Vec::new();
+        Ok(())
     }
 
     /// How many references there are so far.

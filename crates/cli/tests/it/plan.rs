@@ -335,3 +335,22 @@ fn plan_15_commands_nothing_that_is_assumed() {
     let kept = headline(plan(&["--have", "5b", "--add", "1b"]));
     assert!(kept.starts_with("Keep what you have") || kept.starts_with("This trace cannot judge"), "{kept}");
 }
+
+#[test]
+fn of_a_long_trace_a_sample_is_replayed_and_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("long.oracleGeneral");
+    let trace = trace.to_str().unwrap();
+    let workload = ["trace", "generate", "zipf:blocks=100k:alpha=0.8", trace, "--requests", "4300k"];
+    printed(&workload);
+    let base = ["plan", trace, "--policy", "lru,clock", "--have", "5000b", "--add", "1000b"];
+    let text = printed(&base);
+    assert!(text.contains("sampled at 0.5") && text.contains("4,300,000 references, so a sample"), "{text}");
+    assert!(!text.contains("read-ahead  "), "{text}");
+    let sampled = json(&base);
+    let whole = json(&[&base[..], &["--sample", "1"]].concat());
+    assert_eq!(sampled["trace"]["requests"], whole["trace"]["requests"]);
+    let ratio = |of: &Value| of["results"][0]["hit_ratio"].as_f64().unwrap();
+    let error = sampled["results"][0]["error"].as_f64().unwrap();
+    assert!(error > 0.0 && (ratio(&sampled) - ratio(&whole)).abs() < 2.0 * error, "{sampled}");
+}

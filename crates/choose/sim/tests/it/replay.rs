@@ -163,3 +163,39 @@ fn requests_become_references() {
     // Tenant 0 reads block 0 again after the write to 0 and 1; tenant 1's reference to 1 is its first.
     assert_eq!(ids(Options { collapse: true, block_bytes: 1 << 20, ..options() }), [0, 0, 1]);
 }
+
+#[test]
+fn a_long_trace_becomes_the_sample_that_a_rate_would_take() {
+    let blocks = workload::mixed(5, 200_000, 400_000);
+    let requests: Vec<Request> = (0..)
+        .zip(&blocks)
+        .map(|(at, block)| Request {
+            time_ns: at,
+            offset: block * 4096,
+            length: 4096,
+            op: if at % 3 == 0 { Op::Write } else { Op::Read },
+            stream: 1 + block % 7,
+            ..Request::default()
+        })
+        .collect();
+    let load = |sample, most| {
+        let mut loader = Loader::new(Options { sample, ..options() }).sampling_above(most);
+        for part in requests.chunks(1_000) {
+            loader.push(part).unwrap();
+        }
+        loader.finish()
+    };
+    let long = load(None, 50_000);
+    let rate = long.sample.unwrap().rate();
+    assert!(rate < 0.5 && long.ids.len() <= 50_000, "{rate}, {} references", long.ids.len());
+    let asked = load(long.sample, usize::MAX);
+    assert_eq!(
+        (&long.ids, &long.blocks, &long.streams, long.totals),
+        (&asked.ids, &asked.blocks, &asked.streams, asked.totals)
+    );
+    assert!((0..long.ids.len()).all(|at| long.writes.of(at) == asked.writes.of(at)));
+    // A sample of too few blocks would say nothing: a short one stays as it is.
+    assert_eq!(load(None, 400_000).sample, None);
+    let few = load(None, 1_000);
+    assert!((10_000..20_000).contains(&few.distinct()), "{}", few.distinct());
+}
