@@ -121,6 +121,25 @@ impl Engine {
         (sweep, any.map(|time| time.max(state.flushing.pause)))
     }
 
+    /// How much of the depth of its ports write-back of `state` may use, 0 to 1: all of it if a request, a flush or a frame waits for it, or
+    /// blocks wait for twice the age at which they are due; otherwise little at the mark at which write-back ends, and more and more up to the
+    /// limit of dirty blocks. A read that comes meanwhile then waits for few writes.
+    fn urgency(&self, state: &VolumeState, now: u64) -> f64 {
+        let late_us = self.config.write_back.age_us.saturating_mul(2);
+        let is_late = state.dirty.dirty_since().is_some_and(|since| now >= since.saturating_add(late_us));
+        let is_awaited = !state.turns.writes.is_empty()
+            || !state.flushing.flushes.is_empty()
+            || state.closing.is_some()
+            || state.dirty.has_urgent();
+        if is_late || is_awaited {
+            return 1.0;
+        }
+        let marks = &self.size.marks;
+        let room = marks.most.saturating_sub(marks.stop).max(1);
+        let used = self.cleaner.dirty.saturating_sub(marks.stop).min(room);
+        (f64::from(used) / f64::from(room)).powi(2)
+    }
+
     /// Queues writes of dirty blocks of `volume`, as many as its ports allow, while there is a reason to write.
     fn look_at(&mut self, volume: Volume, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
@@ -128,6 +147,7 @@ impl Engine {
         let listed = loop {
             let pressed = self.is_pressed(volume);
             let (sweep, any) = self.reasons(self.volumes.state(volume), pressed);
+            let urgency = self.urgency(self.volumes.state(volume), now);
             let state = self.volumes.state_mut(volume);
             let Some(time) = any else { break Listed::No };
             if now < time {
@@ -140,7 +160,7 @@ impl Engine {
             let ports = &self.ports.all;
             let full = state.targets.iter().map(|target| target.port).find(|port| {
                 let port = ports[usize::from(port.0)].as_ref().expect("an open port");
-                port.writes >= port.depth
+                port.writes >= ((f64::from(port.depth) * urgency).ceil() as u32).max(1)
             });
             if let Some(port) = full {
                 state.listed = Listed::Blocked;
