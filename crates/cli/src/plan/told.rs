@@ -11,6 +11,11 @@ const WIDTH: usize = 120;
 /// Stands between a number and its unit until lines are broken.
 pub(super) const NO_BREAK: char = '\u{a0}';
 
+/// A number and its unit, kept in one line.
+pub(super) fn unbroken(text: &str) -> String {
+    text.replace(' ', &NO_BREAK.to_string())
+}
+
 /// A verdict in words.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Told {

@@ -7,7 +7,7 @@ use nigh_trace::Taken;
 
 use super::ahead::{Ahead, Combination};
 use super::price::amount;
-use super::told::{Fact, NO_BREAK, Told};
+use super::told::{Fact, NO_BREAK, Told, unbroken};
 use super::verdict::Verdict;
 use crate::args::PlanArgs;
 use crate::results::grouped;
@@ -64,11 +64,6 @@ pub(super) fn tell(
 
 fn size(verdict: &Verdict, blocks: u64) -> String {
     unbroken(&human_bytes(verdict.bytes(blocks)))
-}
-
-/// A number and its unit, kept in one line.
-pub(super) fn unbroken(text: &str) -> String {
-    text.replace(' ', &NO_BREAK.to_string())
 }
 
 /// A ratio as `nigh sim` prints it.

@@ -234,7 +234,7 @@ fn exports_of_one_tenant_share_a_floor_a_list_and_a_line() {
     assert!(line.contains("1 MiB") && line.ends_with("one two"), "{shown}");
 
     let control = nigh.path("control");
-    let mut top = super::nigh(&["top", "--control", text(&control), "--once", "--interval", "0.1"]).output().unwrap();
+    let top = super::nigh(&["top", "--control", text(&control), "--once", "--interval", "0.1"]).output().unwrap();
     let top = String::from_utf8(top.stdout).unwrap();
     assert!(top.lines().any(|line| line.starts_with("vm ") && line.contains("1 MiB")), "{top}");
     assert!(

@@ -12,3 +12,4 @@ mod shares;
 mod tenants;
 mod unified;
 mod verify;
+mod write_back;
