@@ -58,6 +58,19 @@ def test_sizes_have_units_and_legible_ticks() -> None:
     assert [plot.human_bytes(count) for count in (512, 65536, 3 << 29)] == ["512 B", "64 KiB", "1.5 GiB"]
 
 
+def test_lines_can_be_told_apart_in_grey_and_the_legend_is_in_their_order() -> None:
+    result = nigh.sim(trace(), "fifo,lru,lirs,opt", "5%,20%")
+    ax = result.plot()
+    markers = [line.get_marker() for line in ax.get_lines() if line.get_label() != "opt"]
+    assert len(set(markers)) == 3 and "None" not in markers
+    best = sorted(ax.get_lines(), key=lambda line: -line.get_ydata()[-1])
+    legend = ax.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [line.get_label() for line in best]
+    assert ax.get_title(loc="left") == "zipf:blocks=5k"
+    assert nigh.plot is plot
+
+
 def test_the_legend_is_beside_the_lines() -> None:
     ax = nigh.sim(trace(), sizes=["5%", "50%"]).plot()
     ax.figure.canvas.draw()

@@ -214,3 +214,17 @@ def test_compressed_traces(tmp_path: Path) -> None:
     trace = nigh.Trace(path, columns="time=time,offset=offset,length=length,op=op,time-unit=s,offset-unit=bytes,length-unit=bytes")
     assert trace.info()["requests"] == 3
     assert nigh.sim(trace, "lru", 2).table["hits"].to_pylist() == [1]
+
+
+def test_sizes_are_a_text_with_commas_or_a_number() -> None:
+    trace = nigh.generate("loop:blocks=1k", requests=5_000)
+    assert nigh.sim(trace, "lru", "5%, 20%").table["size_blocks"].to_pylist() == [50, 200]
+    assert nigh.sim(trace, "lru", 70).table["size_blocks"].to_pylist() == [70]
+
+
+def test_a_notebook_shows_a_table() -> None:
+    trace = nigh.generate("loop:blocks=1k", requests=5_000)
+    shown = nigh.sim(trace, "lru,lirs", "5%,20%")._repr_html_()
+    assert shown.count("<tr>") == 3 and "<th>lirs</th>" in shown and "200 KiB" in shown
+    timed = nigh.timed(trace, "ssd-nvme", "lru", "5%")
+    assert "<td>lru</td>" in nigh.Result(timed.table.select(["policy", "execution_s"]))._repr_html_()

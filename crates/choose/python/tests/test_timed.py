@@ -59,6 +59,24 @@ def test_the_times_are_those_of_the_program(tmp_path: Path) -> None:
     assert {program["name"] for program in result.info["programs"]} == {SPEC}
 
 
+def test_requests_come_at_their_times(tmp_path: Path) -> None:
+    path = tmp_path / "disk.csv"
+    lines = [f"{at * 20_000_000},read,{at * 37 % 500 * 409600},4096" for at in range(500)]
+    path.write_text("time_ns,op,offset,length\n" + "\n".join(lines) + "\n")
+    settings = ["--policy", "lru", "--size", "10%", "--device", "hdd-7200", "--readahead", "none"]
+    for pace in (None, "recorded", "40x", "closed"):
+        result = nigh.timed(path, "hdd-7200", "lru", "10%", readahead="none", pace=pace)
+        same(result.table.to_pylist(), rows_of_program(str(path), *settings, *(["--pace", pace] if pace else [])))
+        row = result.table.to_pylist()[0]
+        assert (row["overloaded"], row["idle_share"] is None) == (pace == "40x", pace != "closed")
+    with pytest.raises(ValueError, match="pace=fast: expected recorded"):
+        nigh.timed(path, pace="fast")
+    with pytest.raises(ValueError, match="think does not go with"):
+        nigh.timed(path, pace="2x", think="1ms")
+    with pytest.raises(ValueError, match="no times"):
+        nigh.timed(nigh.Trace([1, 2, 3]), pace="recorded")
+
+
 def test_programs_share_a_cache() -> None:
     one = nigh.generate("loop:blocks=500", requests=4_000)
     other = nigh.Trace({"offset": pa.array([(500 + at % 900) * 4096 for at in range(4_000)], pa.int64())}, name="other")

@@ -141,10 +141,31 @@ def test_a_row_is_counted_over_all_batches() -> None:
         nigh.Trace(pa.Table.from_batches([late, early]))
 
 
-@pytest.mark.parametrize("source", [3, None, [1, 2], pd.Series([1])])
+@pytest.mark.parametrize("source", [3, None, object()])
 def test_what_is_no_trace(source: object) -> None:
     with pytest.raises(TypeError):
         nigh.Trace(source)
+
+
+def test_numbers_of_blocks_are_a_trace() -> None:
+    blocks = [7, 8, 7, 1_000_000]
+    offsets = [BLOCK * block for block in blocks]
+    sources = [blocks, tuple(blocks), np.array(blocks), np.array(blocks, np.int32), pd.Series(blocks), pa.array(blocks)]
+    sources += [pa.chunked_array([blocks[:2], blocks[2:]]), {"block": blocks}, pd.DataFrame({"block": blocks})]
+    sources += [pa.table({"block": blocks, "op": ["read"] * 4})]
+    for source in sources:
+        assert nigh.Trace(source).to_arrow()["offset"].to_pylist() == offsets, source
+    assert nigh.Trace(range(3), block_size="64K").head()["offset"].to_pylist() == [0, 65536, 131072]
+    assert nigh.sim([1, 2, 1, 2], "lru", 2).table["hits"].to_pylist() == [2]
+    # A table with both has bytes.
+    assert nigh.Trace({"offset": [4096], "block": [9]}).head()["offset"].to_pylist() == [4096]
+    for wrong in ([1, -2], ["a"], [1.5], [None]):
+        with pytest.raises(ValueError):
+            nigh.Trace(wrong)
+    with pytest.raises(ValueError, match="numbers of blocks"):
+        nigh.Trace({"block": [1]}, offset_unit="bytes")
+    with pytest.raises(TypeError):
+        nigh.Trace(np.zeros((2, 2), np.int64))
 
 
 def test_files_that_are_no_traces(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 12
 """
 
+from . import plot
 from ._cache import Cache, Stats, cached
 from ._levels import levels
 from ._nigh import __version__
@@ -31,6 +32,7 @@ __all__ = [
     "devices",
     "generate",
     "levels",
+    "plot",
     "policies",
     "results",
     "run_job",

@@ -20,10 +20,12 @@ SIZES = ("1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%")
 
 
 def sizes_of(sizes: Sizes | None) -> list[str]:
-    """Sizes as text; a number is a number of blocks."""
+    """Sizes as text; a number is a number of blocks. A text may have several, between commas."""
     if sizes is None:
         return list(SIZES)
-    if isinstance(sizes, (str, int)):
+    if isinstance(sizes, str):
+        return [size.strip() for size in sizes.split(",")]
+    if isinstance(sizes, int):
         sizes = [sizes]
     return [_size(size) for size in sizes]
 
@@ -103,3 +105,12 @@ def block_size_of(size: str | int | None) -> int | None:
     if count is None or count > 2**30:
         raise ValueError(f"block_size={size!r}: expected a power of two up to 1 GiB, such as 4096 or '64K'")
     return count
+
+
+def human_bytes(count: float) -> str:
+    """``count`` in the largest unit that leaves at least 1, such as ``64 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} PiB"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from ._arguments import human_bytes
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -93,6 +96,24 @@ class Result:
 
         return plot.hit_ratios(self, ax, **settings)
 
+    def _repr_html_(self) -> str:
+        """The table, for notebooks: hit ratios by size and policy where these are its columns."""
+        names = self.table.column_names
+        if "hit_ratio" in names and "trace" not in names:
+            ratios = {(row["size_bytes"], row["policy"]): row["hit_ratio"] for row in self.table.to_pylist()}
+            sizes, policies = (list(dict.fromkeys(key[at] for key in ratios)) for at in (0, 1))
+            head = ["hit ratio, %", *policies]
+            rows = [
+                [human_bytes(size), *(_percent(ratios.get((size, policy))) for policy in policies)] for size in sorted(sizes)
+            ]
+        else:
+            head, rows = names, [[_cell(value) for value in row.values()] for row in self.table.slice(0, 50).to_pylist()]
+        lines = ["<table>", _row("th", head), *(_row("td", row) for row in rows), "</table>"]
+        if len(rows) == 50 < len(self):
+            lines.append(f"<p>{len(self) - 50} more rows</p>")
+        lines += [f"<p>note: {html.escape(note)}</p>" for note in self.notes]
+        return "\n".join(lines)
+
     def __repr__(self) -> str:
         columns = ("policy", "size_blocks", "hit_ratio")
         shown = [name for name in columns if name in self.table.column_names]
@@ -103,3 +124,17 @@ class Result:
             lines.append(f"  ... {len(self) - 20} more")
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+
+def _row(cell: str, values: list[str]) -> str:
+    return "<tr>" + "".join(f"<{cell}>{html.escape(value)}</{cell}>" for value in values) + "</tr>"
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{100 * ratio:.2f}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

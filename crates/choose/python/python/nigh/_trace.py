@@ -29,8 +29,9 @@ class Trace:
       lists, plain or compressed by gzip, zstd or xz. The format is detected.
     * a pyarrow Table, RecordBatch or RecordBatchReader; a pandas or Polars DataFrame; a mapping of names to NumPy or
       Arrow arrays; or another object with the Arrow PyCapsule interface. Numbers are read in place, without a copy.
+    * a list, a range or a one-dimensional array of numbers of blocks, each of which is read.
 
-    Columns of tables (only ``offset`` is required; others with these names are read, others are ignored):
+    Columns of tables (only ``offset`` or ``block`` is required; others with these names are read, others are ignored):
 
     ========== ============================================================= ================
     column     meaning                                                       default
@@ -39,6 +40,7 @@ class Trace:
     op         read, write, trim, flush, or 0 to 3                           read
     volume     the file or disk that contains ``offset``                     0
     offset     first byte                                                    (required)
+    block      number of the first block, instead of ``offset``
     length     bytes                                                         one block
     tenant     who is charged: a process, a VM, a client                     0
     stream     identity of the issuing code or file                          0
@@ -105,7 +107,8 @@ class Trace:
             return
         if format or columns or stream or action or recorded_sizes or skip_bad:
             raise ValueError("format, columns, stream, action, recorded_sizes and skip_bad describe files, not tables")
-        self._source = _nigh.Source.columns(_as_stream(source), name or "table", block_bytes or 4096, offset_unit)
+        table, unit = _in_blocks(_as_stream(source), offset_unit)
+        self._source = _nigh.Source.columns(table, name or "table", block_bytes or 4096, unit)
         note = self._source.note()
         if note:
             warnings.warn(f"{self.name}: {note}", stacklevel=2)
@@ -272,17 +275,52 @@ def _as_stream(source: Any) -> Any:
         return pa.table(arrays)
     if isinstance(source, pa.RecordBatch):
         return pa.Table.from_batches([source])
+    if _is_column(source):
+        return pa.table({"block": _numbers(source)})
     if type(source).__module__.split(".")[0] == "pandas":
-        if not hasattr(source, "columns"):
-            raise TypeError("a pandas Series: expected a DataFrame with a column `offset`")
         # Without the columns that are not read, which may be of types that Arrow does not have.
         known = [name for name in source.columns if isinstance(name, str)]
         return pa.Table.from_pandas(source[known], preserve_index=False)
     if hasattr(source, "__arrow_c_stream__"):
         return source
     raise TypeError(
-        f"{type(source).__name__}: expected a path, a URI, an Arrow table, a DataFrame, or a mapping of names to arrays"
+        f"{type(source).__name__}: expected a path, a URI, an Arrow table, a DataFrame, a mapping of names to arrays, or numbers of "
+        "blocks"
     )
+
+
+def _is_column(source: Any) -> bool:
+    """Whether it is a single column: a list, a range, or an array with one dimension."""
+    if isinstance(source, (list, tuple, range, pa.Array, pa.ChunkedArray)):
+        return True
+    shape = getattr(source, "shape", None)
+    return isinstance(shape, tuple) and len(shape) == 1
+
+
+def _numbers(column: Any) -> pa.Array | pa.ChunkedArray:
+    """Numbers of blocks."""
+    try:
+        array = column if isinstance(column, (pa.Array, pa.ChunkedArray)) else pa.array(column)
+        return array.cast(pa.uint64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise ValueError(f"numbers of blocks: {error}") from None
+
+
+def _in_blocks(table: Any, unit: str | None) -> tuple[Any, str | None]:
+    """The table with a column ``offset``, and the unit of that: blocks, if it has ``block`` instead."""
+    if not hasattr(table, "column_names"):
+        # Read once only, so it is looked at no further than its names.
+        if not hasattr(table, "__arrow_c_schema__"):
+            return table, unit
+        names = pa.schema(table).names
+    else:
+        names = table.column_names
+    if "block" not in names or "offset" in names:
+        return table, unit
+    if unit not in (None, "blocks"):
+        raise ValueError(f"offset_unit={unit!r}: the column `block` has numbers of blocks")
+    table = table if isinstance(table, pa.Table) else pa.table(table)
+    return table.rename_columns(["offset" if name == "block" else name for name in table.column_names]), "blocks"
 
 
 def _curve_rows(result: Result) -> Result:

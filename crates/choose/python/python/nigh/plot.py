@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ._arguments import human_bytes
+
 if TYPE_CHECKING:
     import matplotlib.axes
 
     from ._result import Result
 
+#: The markers of lines, in order, for those who read in grey.
+MARKERS = ("o", "s", "^", "D", "v", "X", "P")
 #: The colours of lines, in order; each differs from the next for readers who see no red or no green.
 COLOURS = ("#3c3ce0", "#a03000", "#128a66", "#e858cc", "#b99600", "#6e0a6e")
 INK, DIM, GRID = "#1a1a1a", "#595959", "#d9d9d9"
@@ -73,6 +77,7 @@ def _lines(
         raise ValueError(f"the result has no column `{column}`; its columns are {', '.join(table.column_names)}")
     ax = _axes(ax)
     coloured = 0
+    at_end = {}
     for policy in dict.fromkeys(table["policy"].to_pylist()):
         rows = table.filter(pc.equal(table["policy"], policy)).sort_by("size_blocks")
         x, y = rows[f"size_{by}"].to_pylist(), [scale * value for value in rows[column].to_pylist()]
@@ -81,8 +86,9 @@ def _lines(
         else:
             style = _style(coloured)
             coloured += 1
-        marker = "o" if len(x) <= 40 else None
-        ax.plot(x, y, label=policy, marker=marker, markersize=3, **style)
+        marker = MARKERS[(coloured - 1) % len(MARKERS)] if len(x) <= 40 and policy != "opt" else None
+        ax.plot(x, y, label=policy, marker=marker, markersize=4, **style)
+        at_end[policy] = y[-1] if y else 0.0
         errors = _errors(rows) if column in ("hit_ratio", "miss_ratio") else None
         if errors is not None:
             low = [max(0.0, value - scale * error) for value, error in zip(y, errors)]
@@ -92,7 +98,14 @@ def _lines(
     ax.set_ylabel(label)
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     ax.set_ylim(bottom=0)
-    return _styled(ax)
+    ax.set_title(_title(result, trace), loc="left", fontsize="medium")
+    return _styled(ax, at_end)
+
+
+def _title(result: Result, trace: str | None) -> str:
+    """The trace, if it is known."""
+    name = trace or result.info.get("name") or result.info.get("trace")
+    return name if isinstance(name, str) else ""
 
 
 def _of_trace(table: pa.Table, trace: str | None) -> pa.Table:
@@ -138,15 +151,6 @@ def _size_axis(ax: matplotlib.axes.Axes, by: str, sizes: list[int]) -> None:
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
-def human_bytes(count: float) -> str:
-    """``count`` in the largest unit that leaves at least 1, such as ``64 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} PiB"
-
-
 def _axes(ax: matplotlib.axes.Axes | None) -> matplotlib.axes.Axes:
     if ax is not None:
         return ax
@@ -158,7 +162,8 @@ def _axes(ax: matplotlib.axes.Axes | None) -> matplotlib.axes.Axes:
     return made
 
 
-def _styled(ax: matplotlib.axes.Axes) -> matplotlib.axes.Axes:
+def _styled(ax: matplotlib.axes.Axes, at_end: dict[str, float] | None = None) -> matplotlib.axes.Axes:
+    """``at_end``: the lines' values at their right ends, which is the order of the legend."""
     ax.grid(True, color=GRID, linewidth=0.8)
     ax.set_axisbelow(True)
     for side in ("top", "right"):
@@ -166,6 +171,8 @@ def _styled(ax: matplotlib.axes.Axes) -> matplotlib.axes.Axes:
     for side in ("left", "bottom"):
         ax.spines[side].set_color(DIM)
     ax.tick_params(colors=DIM)
+    handles, labels = ax.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda at: -(at_end or {}).get(labels[at], 0.0))
     # Beside the lines, which it must not cover.
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.legend([handles[at] for at in order], [labels[at] for at in order], frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
