@@ -1,5 +1,6 @@
 //! `nigh trace`: look at, convert and generate traces.
 
+mod histograms;
 mod recording;
 
 use std::collections::{HashMap, HashSet};
@@ -18,10 +19,11 @@ use crate::results::{counted, grouped};
 use crate::size::human_bytes;
 use crate::source::{self, Source};
 use crate::{layout, output, progress, written};
+use histograms::Histograms;
 
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
-        TraceCommand::Info { trace, input, top, json } => info(trace, input, *top, *json),
+        TraceCommand::Info { trace, input, top, histograms, json } => info(trace, input, *top, *histograms, *json),
         TraceCommand::Head { trace, count, input } => head(trace, *count, input),
         TraceCommand::Convert { from, to, input, to_format, force } => {
             let to = Destination::new(to, *force, &[from])?;
@@ -150,6 +152,9 @@ struct Info {
     reuse_ratio: f64,
     /// Share of the references that go to the most referenced hundredth of the blocks.
     hottest_hundredth_ratio: f64,
+    /// If they were asked for.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    histograms: Option<Histograms>,
     /// Of recordings.
     recording: Option<recording::Recording>,
 }
@@ -196,7 +201,7 @@ fn note_identity<T: std::hash::Hash + Eq>(identities: &mut HashSet<T>, identity:
     }
 }
 
-fn info(path: &Path, input: &InputArgs, top: u64, json: bool) -> anyhow::Result<()> {
+fn info(path: &Path, input: &InputArgs, top: u64, histograms: bool, json: bool) -> anyhow::Result<()> {
     let (source, mut requests) = source::open(path, input)?;
     let mut loader = Loader::new(Options {
         block_bytes: source.block_bytes,
@@ -225,6 +230,7 @@ fn info(path: &Path, input: &InputArgs, top: u64, json: bool) -> anyhow::Result<
     let references = loader.finish();
     let time_ns = references.totals.time_ns;
     let mut info = finish(gathered, &source, &references);
+    info.histograms = histograms.then(|| Histograms::new(&references));
     drop(references);
     // Standard input cannot be read again.
     if source.taken.is_some() && path != Path::new("-") {
@@ -325,5 +331,6 @@ fn describe(info: &Info) -> String {
         let _ = writeln!(text, "{name:13} {value}");
         text
     });
-    text + &info.recording.as_ref().map(recording::Recording::describe).unwrap_or_default()
+    let histograms = info.histograms.as_ref().map(Histograms::describe).unwrap_or_default();
+    text + &info.recording.as_ref().map(recording::Recording::describe).unwrap_or_default() + &histograms
 }

@@ -66,6 +66,9 @@ pub(crate) enum TraceCommand {
         /// Of a recording, how many programs and files to list, those with the most reads first
         #[arg(short = 'n', long, value_name = "COUNT", default_value = "10", value_parser = parse_count)]
         top: u64,
+        /// Also show how often blocks are referenced, and after how many other blocks again
+        #[arg(long)]
+        histograms: bool,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
