@@ -206,9 +206,17 @@ impl World {
         let lasting: Vec<usize> = (0..self.levels.len()).filter(lasting).collect();
         for (number, image) in lasting.iter().map(|&number| (number, &images[number])).filter(|_| !changed) {
             let taken = self.engine.restore(number, image).expect("nothing happened yet");
-            // A level has blocks that belong elsewhere, too, of which ULC takes as many as the level holds by its rules.
+            // A level has blocks that belong elsewhere, too, of which ULC takes as many as the level holds by its rules, and none that a
+            // level above has.
             let is_directed = !self.engine.config().levels.is_empty();
-            assert!(taken as usize == image.len() || is_directed && taken > 0 && (taken as usize) < image.len());
+            let above = || images[..number].iter().flatten().map(|stored| (stored.volume, stored.block));
+            let is_above = |stored: &Stored| above().any(|block| block == (stored.volume, stored.block));
+            let some = taken > 0 || image.iter().all(is_above);
+            assert!(
+                taken as usize == image.len() || is_directed && some && (taken as usize) < image.len(),
+                "level {number} took {taken} of {} blocks",
+                image.len()
+            );
             self.done.restored += u64::from(taken);
         }
         self.engine.check();
