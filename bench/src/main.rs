@@ -25,6 +25,7 @@ mod lru_sp;
 mod measure;
 mod memory;
 mod metadata;
+mod mount;
 mod nbd;
 mod neighbours;
 mod pace;
@@ -282,6 +283,28 @@ enum Bench {
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
     },
+    /// `nigh mount`: hits beside a minimal FUSE file system, and a tree on a slow source beside rclone and bindfs. Needs root
+    Mount {
+        /// What is measured
+        #[arg(long, value_delimiter = ',', default_value = "hits,tree")]
+        part: Vec<mount::Part>,
+        /// Rounds
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// How long each turn is
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+    },
+    /// The minimal FUSE file system of `mount`
+    #[command(hide = true)]
+    MinimalMount {
+        source: std::path::PathBuf,
+        at: std::path::PathBuf,
+        #[arg(long, default_value_t = 0)]
+        delay_us: u64,
+        #[arg(long, default_value_t = 16)]
+        threads: usize,
+    },
     /// One shard against several: what a lock for all clients costs here, and would cost on more processors
     Shards {
         /// Rounds; in each all servers take their turns
@@ -341,6 +364,10 @@ fn main() -> anyhow::Result<()> {
         Bench::DiskRecord { rounds, seconds } => disk_record::run(rounds, seconds),
         Bench::ProgramRecord { rounds } => program_record::run(rounds),
         Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
+        Bench::Mount { part, rounds, seconds } => mount::run(&part, rounds, seconds),
+        Bench::MinimalMount { source, at, delay_us, threads } => {
+            mount::minimal::run(&source, &at, std::time::Duration::from_micros(delay_us), threads)
+        }
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Verify { rounds, seconds } => {
             addition::run(Addition::Checksums, rounds, std::time::Duration::try_from_secs_f64(seconds)?)

@@ -5,6 +5,7 @@ mod contents;
 mod encoding;
 mod hardening;
 mod level;
+mod mount;
 mod programs;
 mod serving;
 mod trace;
@@ -28,6 +29,8 @@ pub(crate) use contents::ContentsArgs;
 pub(crate) use encoding::EncodingArgs;
 pub(crate) use hardening::HardeningArgs;
 pub(crate) use level::{LevelArgs, RemoteLevelArgs};
+use mount::MOUNT_HELP;
+pub(crate) use mount::MountArgs;
 use programs::ADVISE_HELP;
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
@@ -71,6 +74,9 @@ pub(crate) enum Command {
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
+    /// Mount a folder on a slow or remote file system at another place, with a cache in memory for its files
+    #[command(after_long_help = MOUNT_HELP)]
+    Mount(Box<MountArgs>),
     /// Lend memory of this host to 'nigh serve' on other hosts, as a level below their memory
     Level(LevelArgs),
     /// Query and change a running 'nigh serve' through its --control socket
@@ -127,7 +133,7 @@ pub(crate) struct DemoArgs {
     pub(crate) threads: Option<NonZeroUsize>,
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// The disks: a name for clients, what is served under it, and options
     #[arg(value_name = "NAME=TARGET[,OPTION...]")]

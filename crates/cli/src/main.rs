@@ -19,6 +19,7 @@ mod guard;
 mod layout;
 mod level;
 mod log;
+mod mount;
 mod object;
 mod output;
 mod page;
@@ -79,6 +80,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Patterns(args) => patterns::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Mount(args) => mount::run(&args),
         Command::Level(args) => level::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Record(args) => record::run(&args),

@@ -124,16 +124,16 @@ struct FileExport {
 
 /// All that was asked for.
 #[derive(Clone)]
-struct Plan {
-    settings: Settings,
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
     listen: Vec<Listen>,
     insecure_tcp: bool,
     core_dumps: bool,
     /// Folders with files that a sandboxed server may need.
     sandbox_allow: Vec<PathBuf>,
     user: Option<Account>,
-    control: Option<PathBuf>,
-    record: Option<Recording>,
+    pub(crate) control: Option<PathBuf>,
+    pub(crate) record: Option<Recording>,
     /// How long the start waits for the level on another host.
     level_wait: Duration,
 }
@@ -141,16 +141,16 @@ struct Plan {
 /// The blocks that curves can sample of a cache.
 const CURVES: RangeInclusive<u32> = 64..=1 << 16;
 /// In place of a file: no list of the blocks in memory.
-const NO_LIST: &str = "none";
+pub(crate) const NO_LIST: &str = "none";
 /// The pause between two attempts to reach the level on another host.
 const LEVEL_PAUSE: Duration = Duration::from_millis(500);
 
 /// For how long a thread keeps a processor that others want: a client that asks for little at a time does not wait for long
 /// behind those that ask for much.
-const TURN: Duration = Duration::from_micros(100);
+pub(crate) const TURN: Duration = Duration::from_micros(100);
 
 /// Asks for a reload. Whoever asked for it may want to know how it went.
-type Reload = Option<Sender<Result<(), ReloadError>>>;
+pub(crate) type Reload = Option<Sender<Result<(), ReloadError>>>;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let plan = plan(args)?;
@@ -238,7 +238,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 /// Waits until the level on other hosts can be used, or its time is over. Returns false if the server is to end.
-fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
+pub(crate) fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
     let Some(remote) = plan.settings.host.remote_level.as_ref().filter(|_| !plan.level_wait.is_zero()) else {
         return true;
     };
@@ -278,7 +278,7 @@ fn introduce(server: &Service) {
     }
 }
 
-fn watch_signals(stop: Sender<()>, reload: Sender<Reload>) -> anyhow::Result<()> {
+pub(crate) fn watch_signals(stop: Sender<()>, reload: Sender<Reload>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
@@ -320,6 +320,11 @@ fn reload(server: &Service, args: &ServeArgs) -> Result<(), ReloadError> {
 }
 
 fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
+    plan_for(args, Vec::new())
+}
+
+/// A service for `exports`, and those of `args`.
+pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> anyhow::Result<Plan> {
     let file = args.config.as_deref().map(asked::read_toml::<File>).transpose()?.unwrap_or_default();
     let given = Given { args, file: &file };
     given.check()?;
@@ -333,7 +338,6 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let own = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
     let common = ExportOptions { read_only: args.read_only.then_some(true), write_mode, ..ExportOptions::default() };
-    let mut exports = Vec::new();
     for (mut export, options) in own {
         common.apply(&mut export);
         options.apply(&mut export);
@@ -660,7 +664,7 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
 }
 
 /// The error of a recording, without a flag that a server does not have.
-fn without_force(error: RecordError) -> anyhow::Error {
+pub(crate) fn without_force(error: RecordError) -> anyhow::Error {
     match error {
         RecordError::Exists(file) => {
             anyhow::anyhow!("--record {}: the file exists; move it, or name another one", file.display())

@@ -407,7 +407,7 @@ impl Cache {
             let token = entry.key();
             let read = Request { token: token as u64, ..read };
             let places = |bytes: Range<u64>| self.extents_of(shard, disk.volume, ahead.insert(bytes).clone());
-            let reply = core.engine.read_ahead(now, read, prefetcher, span(disk, &range), places)?.reply;
+            let reply = core.engine.read_ahead(now, read, prefetcher, span(client, &range), places)?.reply;
             let outcome = reply.map(|reply| reply.outcome);
             if outcome.is_none() {
                 entry.insert(Waiting { waiter: waiter(), range });
@@ -442,7 +442,7 @@ impl Cache {
             let outcome = core.engine.read_hit(now, &read)?;
             if let (Some(Outcome::Data(_)), Some(prefetcher)) = (&outcome, prefetcher) {
                 let places = |bytes: Range<u64>| self.extents_of(shard, disk.volume, ahead.insert(bytes).clone());
-                core.engine.follow(now, &read, false, prefetcher, &span(disk, &range), places);
+                core.engine.follow(now, &read, false, prefetcher, &span(client, &range), places);
             }
             Ok::<_, SubmitError>(outcome)
         })??;
@@ -460,7 +460,7 @@ impl Cache {
             });
             limits.unwrap_or_default()
         };
-        let span = span(&client.disk, &(read.offset..read.offset + read.length));
+        let span = span(client, &(read.offset..read.offset + read.length));
         let ahead = self.shards[shard as usize].published.wanted(prefetcher, &span, limits);
         self.fetch_ahead(client, read, ahead, None, work);
     }
@@ -628,8 +628,8 @@ impl Cache {
 }
 
 /// The position of a read of `range` of `disk`, for read-ahead.
-fn span(disk: &Disk, range: &Range<u64>) -> Span {
-    Span { file: 0, bytes: range.clone(), end: disk.size() }
+fn span(client: &Client, range: &Range<u64>) -> Span {
+    Span { file: 0, bytes: range.clone(), end: client.ahead_end().max(range.end) }
 }
 
 /// The engine's request of a submission, without a token.

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nigh_engine::Shared;
 use nigh_policy::Stream;
@@ -21,6 +22,8 @@ pub struct Client {
     pub(crate) disk: Arc<Disk>,
     /// The code or connection that issues its requests.
     pub(crate) stream: Stream,
+    /// Read-ahead ends here at the latest.
+    ahead_end: AtomicU64,
     /// By shard.
     parts: Box<[Arc<Part>]>,
 }
@@ -28,7 +31,18 @@ pub struct Client {
 impl Client {
     pub(crate) fn new(shards: &[Shard], disk: &Arc<Disk>, stream: Stream) -> Client {
         let parts = shards.iter().map(|shard| Arc::new(Part::new(shard, disk, stream))).collect();
-        Client { disk: disk.clone(), stream, parts }
+        Client { disk: disk.clone(), stream, ahead_end: AtomicU64::new(u64::MAX), parts }
+    }
+
+    /// Read-ahead goes no further than `end` from now on.
+    #[inline]
+    pub(crate) fn limit_readahead(&self, end: u64) {
+        self.ahead_end.store(end, Ordering::Relaxed);
+    }
+
+    /// The end of what may be read ahead.
+    pub(crate) fn ahead_end(&self) -> u64 {
+        self.ahead_end.load(Ordering::Relaxed).min(self.disk.size())
     }
 
     pub(crate) fn part(&self, shard: u32) -> &Part {

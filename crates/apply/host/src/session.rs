@@ -68,6 +68,11 @@ impl Session {
         &self.inner.client.disk
     }
 
+    /// Read-ahead goes no further than the byte at `end` from now on: the end of the file that the session reads, where a disk has several.
+    pub fn limit_readahead(&self, end: u64) {
+        self.inner.client.limit_readahead(end);
+    }
+
     /// Reads from `offset` until `into` is full.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), HostError> {
         let range = self.range(offset, into.len())?;

@@ -29,7 +29,7 @@ use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::newcomers::Peer;
 use crate::options::ExportOptions;
-use crate::recording::{RecordError, Recording};
+use crate::recording::{RecordError, Recorder, Recording};
 use crate::settings::{ExportSettings, Settings, SocketSettings};
 use crate::stream::Stream;
 
@@ -256,6 +256,11 @@ impl Service {
     /// is told, and the rest done; where certificates cannot be read, or are missing for what exports want, nothing is.
     pub fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         self.common.reload(wanted)
+    }
+
+    /// Records requests of fronts whose clients have no connection to the service.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.common.recorder
     }
 
     /// The cache that it serves.

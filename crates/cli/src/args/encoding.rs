@@ -3,7 +3,7 @@
 use clap::Args;
 
 // No doc comment: clap would head the help of `serve` with it.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct EncodingArgs {
     /// Keep blocks that leave memory there in an encoded form, equal blocks once: dedup (no more than that), dedup+lz4 or dedup+zstd
     /// (compressed), or sketch or sketch+zstd (similar blocks as differences, too). It takes part of --memory, as long as that

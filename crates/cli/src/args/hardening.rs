@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 // No doc comment: clap would head the help of commands with it.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct HardeningArgs {
     /// Let core dumps and debuggers of the same user see the server's memory, which has the contents of disks
     #[arg(long)]

@@ -55,7 +55,7 @@ pub(crate) struct LevelArgs {
 }
 
 // No doc comment: clap would head the help of `serve` with it.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RemoteLevelArgs {
     /// The name by which a level on another host knows this server; no two servers may have the same [default: HOSTNAME/EXPORT of
     /// the first export]

@@ -33,6 +33,7 @@ mod incomplete;
 mod levels;
 mod loops;
 mod metrics;
+mod mounts;
 #[cfg(feature = "objects")]
 mod objects;
 mod outputs;

@@ -1,0 +1,84 @@
+//! Flags of `nigh mount`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::RemoteLevelArgs;
+use crate::completion;
+
+pub(super) const MOUNT_HELP: &str = "\
+  nigh mount /mnt/nfs /mnt/fast --memory 4G --control /run/nigh.ctl
+  nigh top --control /run/nigh.ctl
+
+Files are read through the cache. What is written is in the source before the write returns. A file that was changed behind the mount is read
+again from its next open on, as on NFS. Flags that 'nigh serve' has, too, are described by its help. docs/mount.md has a tutorial, and says what is guaranteed.
+
+SIGTERM and SIGINT unmount and end the server. Programs that still have files open can finish for as long as --stop-within.";
+
+#[derive(Debug, Args)]
+pub(crate) struct MountArgs {
+    /// The folder whose files are cached
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: PathBuf,
+    /// An existing folder outside of it, at which its files appear
+    #[arg(value_name = "FOLDER")]
+    pub(crate) at: PathBuf,
+    /// Memory for blocks of files, such as 4G [default: 512M]
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Upper limit for changes of --memory at run time [default: twice --memory]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_max: Option<String>,
+    /// Policy that chooses the block to evict ('nigh policies' lists them) [default: lirs]
+    #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
+    pub(crate) policy: Option<String>,
+    /// Read-ahead for sequential reads, within a file: none, auto, one-block, linux:max=128K or extent:64K [default: auto]
+    #[arg(long, value_name = "READAHEAD")]
+    pub(crate) readahead: Option<String>,
+    /// A file on a faster disk, or memory of another host, that keeps blocks evicted from memory, as for 'nigh serve'. It starts empty
+    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE|tls:HOST:PORT:SIZE")]
+    pub(crate) level: Vec<String>,
+    #[command(flatten)]
+    pub(crate) remote_level: RemoteLevelArgs,
+    /// Trust names, attributes and contents for this long after a look at the source, from 0s to 24h: faster if nobody changes files behind the
+    /// mount, or if it does not matter that a change is seen later. With 0s, the source is asked at each open [default: 0s]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub(crate) fresh: String,
+    /// Do not cache files with these names, such as '*.log', or, with a slash, with these paths below the source, such as 'logs/**'
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) no_cache: Vec<String>,
+    /// Reject all changes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users use the mount, by the permissions of the source's files; for a user who is not root, /etc/fuse.conf has to allow it
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Threads that take requests: as many can wait for the source at a time, besides reads of files
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub(crate) threads: u16,
+    /// The name of the files in 'nigh top' and 'nigh ctl' [default: the last part of SOURCE]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Record all reads and writes as a trace, from start to end ('nigh record' records for a given time)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Record only this share of the blocks, such as 1%
+    #[arg(long, value_name = "RATE", requires = "record")]
+    pub(crate) record_sample: Option<String>,
+    /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Serve statistics only to clients that send the token in this file
+    #[arg(long, value_name = "FILE", requires = "metrics")]
+    pub(crate) metrics_token: Option<PathBuf>,
+    /// How long the end may take, from 1s to 1h [default: 8s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) stop_within: Option<String>,
+    /// Least severe messages on standard error: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+}
