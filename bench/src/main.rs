@@ -41,6 +41,7 @@ mod shards;
 mod soak;
 mod timed;
 mod times;
+mod vhost;
 mod workloads;
 
 use clap::{Parser, Subcommand};
@@ -259,6 +260,15 @@ enum Bench {
         #[arg(long, value_name = "PROGRAM")]
         before: Option<std::path::PathBuf>,
     },
+    /// A disk by shared memory (vhost-user-blk) against NBD and qemu-storage-daemon, all on one processor: latency and rate of hits
+    Vhost {
+        /// Rounds; in each all servers take their turns
+        #[arg(long, default_value_t = 15)]
+        rounds: usize,
+        /// How long each turn is
+        #[arg(long, default_value_t = 0.2)]
+        seconds: f64,
+    },
     /// What `nigh record --disk` costs fast reads, and what it loses: root, fio and a loop device
     DiskRecord {
         /// Pairs of runs
@@ -375,6 +385,7 @@ fn main() -> anyhow::Result<()> {
         Bench::ContentHits { rounds, seconds } => {
             addition::run(Addition::Content, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
         }
+        Bench::Vhost { rounds, seconds } => vhost::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Nbd { rounds, seconds, before } => {
             nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, before.as_deref())
         }

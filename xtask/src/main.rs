@@ -152,6 +152,8 @@ enum Command {
     },
     /// What `nigh advise` does on cgroup v2, in the same way
     AdviseGuest,
+    /// A guest whose disk is served by vhost-user-blk: file system, fio with verification, trim, a restart and a kill of the server (QEMU)
+    VhostGuest,
     /// How long a guest takes to boot, search, and query two databases, on a disk of 2 ms that `nigh serve` caches, with each rule of
     /// read-ahead (QEMU, debootstrap, root)
     ReadaheadGuest {
@@ -206,6 +208,7 @@ fn main() -> ExitCode {
         Command::Instructions => instructions::instructions(),
         Command::GuardGuest { part } => guest::run(part),
         Command::AdviseGuest => guest::run(guest::Part::Advise),
+        Command::VhostGuest => guest::vhost::run(),
         Command::ReadaheadGuest { rules } => guest::readahead::run(&rules),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),

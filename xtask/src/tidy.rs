@@ -41,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-tier",
             "nigh-trace",
             "nigh-tracefs",
+            "nigh-vhost",
         ],
     ),
     ("nigh-advise", &[]),
@@ -145,6 +146,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-trace", &["nigh-output", "nigh-text"]),
     ("nigh-tracefs", &["nigh-trace"]),
     ("nigh-union", &[]),
+    ("nigh-vhost", &["nigh-backend", "nigh-engine", "nigh-host", "nigh-policy", "nigh-service", "nigh-trace"]),
     ("xtask", &["nigh-text"]),
 ];
 

@@ -141,10 +141,13 @@ pub(crate) struct ServeArgs {
     /// Listen here: unix:PATH or tcp:HOST:PORT; sockets passed in LISTEN_FDS are used, too
     #[arg(short, long, value_name = "ADDRESS")]
     pub(crate) listen: Vec<String>,
-    /// Permissions of the Unix sockets of --listen, in octal [default: 0600, or 0660 with --socket-group]
+    /// A Unix socket for a virtual machine (vhost-user-blk), which then has the disk in its memory; queues=N, poll=TIME, memory=SIZE, unsealed
+    #[arg(long, value_name = "NAME=PATH[,OPTION...]")]
+    pub(crate) vhost_user: Vec<String>,
+    /// Permissions of the Unix sockets of --listen and --vhost-user, in octal [default: 0600, or 0660 with --socket-group]
     #[arg(long, value_name = "MODE")]
     pub(crate) socket_mode: Option<String>,
-    /// Group of the Unix sockets of --listen, by name or number: its members can connect
+    /// Group of the Unix sockets of --listen and --vhost-user, by name or number: its members can connect
     #[arg(long, value_name = "GROUP")]
     pub(crate) socket_group: Option<String>,
     /// Serve one client on standard input and output, and end when it disconnects

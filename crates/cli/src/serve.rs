@@ -3,6 +3,7 @@
 mod files;
 mod given;
 mod printed;
+mod vhost;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -25,6 +26,7 @@ use nigh_service::{
     RemoteLevelSettings, Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings,
     WriteMode, is_denied, warn_of_code,
 };
+use nigh_vhost::{Vhost, VhostSettings};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -77,6 +79,8 @@ struct File {
     warm: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listen: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    vhost_user: Vec<String>,
     socket_mode: Option<String>,
     socket_group: Option<String>,
     insecure_tcp: Option<bool>,
@@ -127,6 +131,7 @@ struct FileExport {
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     listen: Vec<Listen>,
+    vhost: Vec<VhostSettings>,
     insecure_tcp: bool,
     core_dumps: bool,
     /// Folders with files that a sandboxed server may need.
@@ -177,7 +182,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let control = plan.control.clone().map(Listen::Unix);
-    plan.listen.iter().chain(&control).try_for_each(Listen::check_free)?;
+    let sockets: Vec<Listen> = plan.vhost.iter().map(|vhost| Listen::Unix(vhost.socket.clone())).collect();
+    plan.listen.iter().chain(&control).chain(&sockets).try_for_each(Listen::check_free)?;
     let server = Arc::new(Service::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         server.record(recording.clone()).map_err(without_force)?;
@@ -200,7 +206,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!("listening on {address}");
     }
     let passed = server.listen_on_passed(NBD, plan.insecure_tcp)?;
-    if plan.listen.is_empty() && passed == 0 && !args.stdio {
+    let machines: Vec<Vhost> = plan.vhost.iter().cloned().map(Vhost::new).collect();
+    for (machine, socket) in machines.iter().zip(&sockets) {
+        server.listen(machine.clone(), socket, false)?;
+        tracing::info!("machines connect to {socket}");
+    }
+    if plan.listen.is_empty() && passed == 0 && !args.stdio && machines.is_empty() {
         drop(gate);
         // There is nothing to lose.
         let _ = server.shut_down();
@@ -231,7 +242,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     // Fails if nobody can ask for the end any more.
     let _ = stopped.recv();
     tracing::info!("shutting down");
-    server.shut_down().map_err(|unwritten| {
+    let ended = server.shut_down();
+    let is_lost = |export: &str| ended.as_ref().is_err_and(|lost| lost.iter().any(|lost| lost.name == export));
+    machines.iter().filter(|machine| !is_lost(machine.export())).for_each(Vhost::end);
+    ended.map_err(|unwritten| {
         let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
         anyhow!(lines.join("; "))
     })
@@ -329,6 +343,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     let given = Given { args, file: &file };
     given.check()?;
     let (allocate, levels, listen) = (given.allocate(), given.levels().to_vec(), given.listen().to_vec());
+    let machines = given.vhost_user().to_vec();
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
     let usual = if allocate.is_some() { asked::PLAIN_POLICY } else { POLICY };
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(usual).parse()?;
@@ -475,6 +490,8 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     settings.sandboxed = !args.hardening.no_sandbox && file.sandbox.unwrap_or(true);
     let mut settings = settings.agreed()?;
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let vhost = vhost::sockets(&machines, &settings.exports)?;
+    settings.front_descriptors = vhost.iter().map(VhostSettings::descriptors).sum();
     let core_dumps = args.hardening.core_dumps || file.core_dumps.unwrap_or(false);
     let sandbox_allow = [args.hardening.sandbox_allow.clone(), file.sandbox_allow].concat();
     ensure!(settings.sandboxed || sandbox_allow.is_empty(), "there is no sandbox: --sandbox-allow has no effect");
@@ -488,7 +505,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
         record::recording(file, &recording, "--record-sample")
     });
     let record = record.transpose()?;
-    Ok(Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
+    Ok(Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
 }
 
 impl From<WriteModeArg> for WriteMode {
@@ -676,12 +693,13 @@ pub(crate) fn without_force(error: RecordError) -> anyhow::Error {
 /// The error if a server would not start, as far as that can be found beside one that runs.
 fn check(plan: &Plan) -> anyhow::Result<()> {
     let mut problems: Vec<String> = plan.settings.problems().iter().map(|problem| causes(problem)).collect();
+    let machines = plan.vhost.iter().map(|vhost| &vhost.socket);
     let sockets = plan.listen.iter().filter_map(|address| match address {
         Listen::Unix(path) => Some(path),
         Listen::Tcp(_) => None,
     });
     let files = plan.record.iter().map(|recording| &recording.file);
-    for path in sockets.chain(&plan.control).chain(files) {
+    for path in sockets.chain(machines).chain(&plan.control).chain(files) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             problems.push(format!("{}: there is no folder {}", path.display(), folder.display()));
@@ -693,7 +711,8 @@ fn check(plan: &Plan) -> anyhow::Result<()> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } = plan;
+    let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } =
+        plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
@@ -711,6 +730,9 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
             (Listen::Tcp(_), None) => " (without encryption)",
         };
         let _ = writeln!(text, "on       {address}{how}");
+    }
+    for socket in vhost {
+        let _ = writeln!(text, "machine  {}{access}", vhost::text(socket));
     }
     if args.stdio {
         let _ = writeln!(text, "on       standard input and output");

@@ -121,7 +121,7 @@ impl Lender {
     pub fn start(settings: LenderSettings) -> Result<Lender, StartError> {
         let LenderSettings { mut limits, file, connections_max, tls, metrics } = settings;
         let config = tls.as_ref().map(TlsSettings::configure).transpose().map_err(nigh_service::StartError::from)?;
-        allow_descriptors(connections_max, std::iter::empty()).map_err(nigh_service::StartError::from)?;
+        allow_descriptors(connections_max, 0, std::iter::empty()).map_err(nigh_service::StartError::from)?;
         let http = match &metrics {
             Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,

@@ -638,21 +638,29 @@ mod tests {
     use nigh_host::front::lock;
     use nigh_nbd::client::Client;
     use nigh_service::front::Front;
-    use nigh_service::{ExportSettings, Service, Settings};
+    use nigh_service::{ExportSettings, Listen, Service, Settings};
 
     use super::*;
-    use crate::NBD;
 
     /// Gets the link of the next client.
     static LINKS: Mutex<Option<Sender<Arc<Link>>>> = Mutex::new(None);
 
-    fn serve_and_show(guest: &Guest<'_>) {
-        let cache = guest.host().cache();
-        let mut session = Connection::begin(guest.stream().clone(), cache, guest).unwrap().unwrap();
-        lock(&LINKS).take().unwrap().send(session.link.clone()).unwrap();
-        // It may be that the client is gone.
-        let _ = session.run();
-        session.link.close();
+    /// NBD that shows its link.
+    struct Shown;
+
+    impl Front for Shown {
+        fn uri(&self, _: &Listen, _: &str, _: bool) -> Option<String> {
+            None
+        }
+
+        fn serve(&self, guest: &Guest<'_>) {
+            let cache = guest.host().cache();
+            let mut session = Connection::begin(guest.stream().clone(), cache, guest).unwrap().unwrap();
+            lock(&LINKS).take().unwrap().send(session.link.clone()).unwrap();
+            // It may be that the client is gone.
+            let _ = session.run();
+            session.link.close();
+        }
     }
 
     #[test]
@@ -665,8 +673,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (links, begun) = channel();
         *lock(&LINKS) = Some(links);
-        let front = Front { serve: serve_and_show, ..NBD };
-        server.attach(front, theirs.try_clone().unwrap().into(), theirs.into(), || ());
+        server.attach(Shown, theirs.try_clone().unwrap().into(), theirs.into(), || ());
         let mut client = Client::connect(ours, "disk", &["x-nigh:cache"]).unwrap();
         let link = begun.recv().unwrap();
         for at in (0..DISK).step_by(2 * BLOCK as usize) {

@@ -12,6 +12,7 @@ mod patience;
 mod status;
 mod uri;
 
+use nigh_service::Listen;
 use nigh_service::front::{Front, Guest};
 
 use error::Ended;
@@ -54,7 +55,21 @@ use error::Ended;
 /// # Ok(())
 /// # }
 /// ```
-pub const NBD: Front = Front { uri: uri::uri, serve };
+pub const NBD: Nbd = Nbd;
+
+/// The type of [`NBD`].
+#[derive(Clone, Copy, Debug)]
+pub struct Nbd;
+
+impl Front for Nbd {
+    fn uri(&self, address: &Listen, export: &str, tls: bool) -> Option<String> {
+        Some(uri::uri(address, export, tls))
+    }
+
+    fn serve(&self, guest: &Guest<'_>) {
+        serve(guest);
+    }
+}
 
 fn serve(guest: &Guest<'_>) {
     let id = guest.id;

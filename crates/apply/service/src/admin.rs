@@ -81,7 +81,8 @@ impl Common {
         present.extend(self.opening.all());
         let levels = self.host.settings().levels;
         let of_exports = present.iter().chain([settings]).flat_map(|export| export.disk.targets());
-        allow_descriptors(self.connections_max, of_exports.chain(levels.iter().map(|level| &level.target)))?;
+        let of_levels = levels.iter().map(|level| &level.target);
+        allow_descriptors(self.connections_max, self.front_descriptors, of_exports.chain(of_levels))?;
         self.opening.add(settings.clone());
         Ok(())
     }

@@ -34,7 +34,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 const OWN: usize = 4;
 
 /// The URI by which clients call an export at an address, over TCP with TLS if that is true.
-pub(crate) type Uri = fn(address: &Listen, export: &str, tls: bool) -> String;
+pub(crate) type Uri = Arc<dyn Fn(&Listen, &str, bool) -> Option<String> + Send + Sync>;
 
 /// By number.
 type Clients = HashMap<u64, Client>;
@@ -45,6 +45,8 @@ pub(crate) struct Common {
     /// In the order of their disks' numbers.
     exports: Mutex<Vec<Arc<Export>>>,
     pub(crate) connections_max: usize,
+    /// As `Settings::front_descriptors`.
+    pub(crate) front_descriptors: usize,
     /// As `Settings::sandboxed`.
     pub(crate) sandboxed: bool,
     /// Which certificates there are, and as new clients meet them.
@@ -101,7 +103,7 @@ pub(crate) struct Counts {
 impl Common {
     pub(crate) fn new(
         host: Host,
-        connections_max: usize,
+        (connections_max, front_descriptors): (usize, usize),
         tls: (Option<TlsSettings>, Option<Arc<ServerConfig>>),
         sandboxed: bool,
     ) -> Common {
@@ -109,6 +111,7 @@ impl Common {
             host,
             exports: Mutex::default(),
             connections_max,
+            front_descriptors,
             sandboxed,
             tls: Mutex::new(tls),
             stopping: AtomicBool::new(false),
@@ -138,7 +141,7 @@ impl Common {
     /// What clients call `export`, at each address.
     pub(crate) fn uris(&self, export: &Export) -> Vec<String> {
         let tls = lock(&self.tls).1.is_some();
-        lock(&self.addresses).iter().map(|(address, uri)| uri(address, export.name(), tls)).collect()
+        lock(&self.addresses).iter().filter_map(|(address, uri)| uri(address, export.name(), tls)).collect()
     }
 
     /// All exports that clients may see.

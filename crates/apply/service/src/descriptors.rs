@@ -26,15 +26,16 @@ pub struct TooFewDescriptors {
     pub limit: u64,
 }
 
-/// Has the process allowed the descriptors for so many connections and for `targets`.
+/// Has the process allowed the descriptors for so many connections, for `targets`, and `more`.
 pub fn allow_descriptors<'a>(
     connections: usize,
+    more: usize,
     targets: impl Iterator<Item = &'a Target>,
 ) -> Result<(), TooFewDescriptors> {
     let of_connections = connections.saturating_add(CONNECTIONS_EXTRA).saturating_mul(OF_CONNECTION);
     // Commands may wait for each of them.
     let of_targets: usize = targets.map(|target| target.descriptors() + WAITING_MAX).sum();
-    let needed = of_connections.saturating_add(of_targets + OWN) as u64;
+    let needed = of_connections.saturating_add(of_targets + OWN + more) as u64;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return Ok(());
@@ -52,7 +53,7 @@ mod tests {
 
     #[test]
     fn more_than_the_system_has_are_refused() {
-        let refused = allow_descriptors(usize::MAX, std::iter::empty()).unwrap_err();
+        let refused = allow_descriptors(usize::MAX, 0, std::iter::empty()).unwrap_err();
         assert!(refused.limit < refused.needed);
     }
 }

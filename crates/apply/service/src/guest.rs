@@ -6,19 +6,20 @@ use std::sync::Arc;
 use nigh_host::Host;
 use rustls::ServerConfig;
 
-use crate::clients::{Common, Uri};
+use crate::clients::Common;
 use crate::error::Refused;
 use crate::export::Export;
+use crate::listen::Listen;
 use crate::recording::Recorder;
 use crate::stream::Stream;
 
 /// A protocol that clients speak on their connections.
-#[derive(Clone, Copy)]
-pub struct Front {
-    /// The URI by which clients call an export at an address, over TCP with TLS if that is true.
-    pub uri: Uri,
+pub trait Front: Send + Sync + 'static {
+    /// The URI by which clients call `export` at an address, over TCP with TLS if `tls`; `None` if it is not to be had there.
+    fn uri(&self, address: &Listen, export: &str, tls: bool) -> Option<String>;
+
     /// Serves a client until it leaves or its stream is shut down, on a thread of the connection's own.
-    pub serve: fn(&Guest<'_>),
+    fn serve(&self, guest: &Guest<'_>);
 }
 
 /// A client that is let in, and how.

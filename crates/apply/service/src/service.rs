@@ -60,7 +60,8 @@ impl Service {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Service, StartError> {
         let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
-        let Settings { mut host, exports, connections_max, metrics, sockets, tls, stop_within, sandboxed } = agreed;
+        let Settings { mut host, exports, connections_max, front_descriptors, metrics, sockets, .. } = agreed;
+        let Settings { tls, stop_within, sandboxed, .. } = settings;
         if exports.is_empty() {
             return Err(StartError::NoExports);
         }
@@ -68,13 +69,14 @@ impl Service {
         host.disks = exports.iter().map(|export| export.disk.clone()).collect();
         let config = tls.as_ref().map(TlsSettings::configure).transpose()?;
         let of_exports = exports.iter().flat_map(|export| export.disk.targets());
-        allow_descriptors(connections_max, of_exports.chain(host.levels.iter().map(|level| &level.target)))?;
+        let of_levels = host.levels.iter().map(|level| &level.target);
+        allow_descriptors(connections_max, front_descriptors, of_exports.chain(of_levels))?;
         let http = match &metrics {
             Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,
         };
         let (host, late) = Host::start_within(host, OPENING)?;
-        let common = Common::new(host, connections_max, (tls, config), sandboxed);
+        let common = Common::new(host, (connections_max, front_descriptors), (tls, config), sandboxed);
         let metrics = http.as_ref().map(|((address, _), _)| *address);
         let server = Service {
             common: Arc::new(common),
@@ -124,19 +126,19 @@ impl Service {
 
     /// Listens for clients of `front`, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need
     /// not be this machine's own.
-    pub fn listen(&self, front: Front, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
+    pub fn listen(&self, front: impl Front, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
         let listener = Listener::bind(address, insecure || self.has_tls(), &self.sockets)?;
-        let at = self.let_in(front, listener)?;
+        let at = self.let_in(&(Arc::new(front) as Arc<dyn Front>), listener)?;
         Ok(at.unwrap_or_else(|| address.clone()))
     }
 
     /// As `listen`, on the sockets that the parent process passed by `LISTEN_FDS`, and returns how many there are. Those sockets
     /// have the permissions that the parent process gave them.
-    pub fn listen_on_passed(&self, front: Front, insecure: bool) -> Result<usize, StartError> {
+    pub fn listen_on_passed(&self, front: impl Front, insecure: bool) -> Result<usize, StartError> {
         let passed = Listener::passed(insecure || self.has_tls())?;
-        let count = passed.len();
+        let (count, front) = (passed.len(), Arc::new(front) as Arc<dyn Front>);
         for listener in passed {
-            self.let_in(front, listener)?;
+            self.let_in(&front, listener)?;
         }
         Ok(count)
     }
@@ -164,14 +166,19 @@ impl Service {
     }
 
     /// Lets clients connect, and returns where, if that has a name. Clients over TCP have to start TLS, if there is any.
-    fn let_in(&self, front: Front, listener: Listener) -> Result<Option<Listen>, StartError> {
+    fn let_in(&self, front: &Arc<dyn Front>, listener: Listener) -> Result<Option<Listen>, StartError> {
         let tcp = matches!(listener, Listener::Tcp(_));
         let address = listener.address();
-        address.iter().for_each(|address| self.common.add_address(address, front.uri));
+        address.iter().for_each(|address| {
+            let front = front.clone();
+            let uri = move |at: &Listen, export: &str, tls: bool| front.uri(at, export, tls);
+            self.common.add_address(address, Arc::new(uri));
+        });
+        let front = front.clone();
         self.accept(listener, "listener", move |common, socket, peer| {
             std::thread::sleep(common.pause());
             let tls = if tcp { lock(&common.tls).1.clone() } else { None };
-            connect(common, front, Stream::socket(socket), Some(peer), tls, || ());
+            connect(common, front.clone(), Stream::socket(socket), Some(peer), tls, || ());
         })?;
         Ok(address)
     }
@@ -195,8 +202,8 @@ impl Service {
 
     /// Serves one client of `front` that is connected already, on a thread of its own: a socket twice, or two pipes. `left` is
     /// called when it has left.
-    pub fn attach(&self, front: Front, input: OwnedFd, output: OwnedFd, left: impl FnOnce() + Send + 'static) {
-        connect(&self.common, front, Stream::of(input, output), None, None, left);
+    pub fn attach(&self, front: impl Front, input: OwnedFd, output: OwnedFd, left: impl FnOnce() + Send + 'static) {
+        connect(&self.common, Arc::new(front), Stream::of(input, output), None, None, left);
     }
 
     /// What it did so far, and holds at the moment.
@@ -353,7 +360,7 @@ impl<F: FnOnce()> Drop for AtEnd<F> {
 /// itself.
 fn connect(
     common: &Arc<Common>,
-    front: Front,
+    front: Arc<dyn Front>,
     stream: Stream,
     peer: Option<Peer>,
     tls: Option<Arc<ServerConfig>>,
@@ -364,7 +371,7 @@ fn connect(
     let at = common.clone();
     let thread = Builder::new().name("connection".into()).stack_size(CONNECTION_STACK);
     let serve = move || {
-        serve(&at, front, id, tls);
+        serve(&at, &*front, id, tls);
         drop(left);
     };
     if let Err(error) = thread.spawn(serve) {
@@ -373,12 +380,12 @@ fn connect(
     }
 }
 
-fn serve(common: &Common, front: Front, id: u64, tls: Option<Arc<ServerConfig>>) {
+fn serve(common: &Common, front: &dyn Front, id: u64, tls: Option<Arc<ServerConfig>>) {
     let guest = Guest::new(common, id, tls);
     let _left = AtEnd(Some(|| common.forget(id)));
     // One that came in too late to be told of the end.
     if !common.stopping.load(Ordering::Acquire) {
         tracing::debug!(id, "connected");
-        (front.serve)(&guest);
+        front.serve(&guest);
     }
 }

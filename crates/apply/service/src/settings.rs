@@ -69,6 +69,8 @@ pub struct Settings {
     pub exports: Vec<ExportSettings>,
     /// Connections at a time; more are closed at once.
     pub connections_max: usize,
+    /// File descriptors that fronts need in addition to the sockets of connections.
+    pub front_descriptors: usize,
     /// Where statistics are served over HTTP.
     pub metrics: Option<MetricsSettings>,
     /// Who may connect to Unix sockets.
@@ -92,6 +94,7 @@ impl Settings {
             host,
             exports,
             connections_max: 1024,
+            front_descriptors: 0,
             metrics: None,
             sockets: SocketSettings::default(),
             tls: None,

@@ -68,6 +68,14 @@ impl Stream {
         Stream { ends, cut_off: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
 
+    /// Another descriptor of its socket, for a protocol that passes descriptors. An error if it is no socket.
+    pub fn try_clone_socket(&self) -> io::Result<OwnedFd> {
+        match &self.ends {
+            Ends::Socket(socket, _) => socket.try_clone(),
+            Ends::Pipes { .. } => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Performs a TLS handshake; from then on every byte is encrypted. Says what names the client's certificate has.
     pub fn secure(&self, config: &Arc<ServerConfig>) -> io::Result<Vec<String>> {
         let Ends::Socket(socket, secure) = &self.ends else { return Err(io::ErrorKind::Unsupported.into()) };

@@ -265,6 +265,7 @@ fn execution_times_are_drawn() {
         mean_request_bytes: 20_000.0,
         mean_sequence_blocks: Some(12.5),
         hit_ratio: 0.7,
+        latency_mean_us: Some(execution_s * 10.0),
         latency_p50_us: Some(120.0),
         latency_p99_us: Some(8_400.0),
         prefetch_accuracy: Some(0.8),
@@ -276,13 +277,15 @@ fn execution_times_are_drawn() {
         points: [(4096, 90.0), (1024, 120.0), (16384, 40.0)].map(|(size, time)| point(size, time * factor)).into(),
     };
     let mut report = sample::report();
-    report.timed = Some(Timed {
+    let timed = Timed {
+        is_open: false,
         device: "a disk".into(),
         levels: vec!["64 MiB on flash".into()],
         readahead: "linux:max=128K".into(),
         scheduler: "deadline".into(),
         curves: vec![curve("clock", 1.0), curve("dulo", 0.8)],
-    });
+    };
+    report.timed = Some(timed.clone());
     let script = "const chosen = document.querySelector('#sequence-size'); chosen.selectedIndex = 0; \
                   chosen.dispatchEvent(new Event('change'));";
     let found = browser.look("timed", &report, 1200, &[], script);
@@ -294,9 +297,10 @@ fn execution_times_are_drawn() {
     );
     assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
     let plots = found["plots"].as_array().unwrap();
-    assert_eq!(plots.len(), 4, "those inside the policies are folded");
+    assert_eq!(plots.len(), 5, "those inside the policies are folded");
     assert_eq!([&plots[0]["series"], &plots[0]["points"]], ["2", "6"], "two policies at three sizes: time leads");
-    assert_eq!([&plots[1]["series"], &plots[1]["points"]], ["2", "6"], "two policies, three lengths each");
+    assert_eq!([&plots[1]["series"], &plots[1]["points"]], ["2", "6"], "p99");
+    assert_eq!([&plots[2]["series"], &plots[2]["points"]], ["2", "6"], "two policies, three lengths each");
     let cells: Vec<&str> = found["timed_cells"].as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();
     assert_eq!(
         cells[cells.len() - 3..],
@@ -308,6 +312,14 @@ fn execution_times_are_drawn() {
     let cells = ["clock", "4 MiB", "other", "0.000", "0.000", "0", "–", "–", "–"];
     assert!(programs.contains(&serde_json::json!(cells)), "{programs:?}");
     assert!(programs.iter().any(|cells| [&cells[5], &cells[6]] == ["1,000", "75.0"]), "{programs:?}");
+
+    // Where requests come at times of their own, mean latencies lead.
+    report.timed = Some(Timed { is_open: true, ..timed });
+    let found = browser.look("open", &report, 500, &[], script);
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
+    let cells: Vec<&str> = found["timed_cells"].as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();
+    assert!(cells.contains(&"900 µs") && !cells.contains(&"90.000"), "{cells:?}");
 }
 
 /// Two levels over two intervals of 1,000 references each, and as many before them; `clients` share the second level.

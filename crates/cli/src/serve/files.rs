@@ -15,7 +15,7 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
         locked.with_context(|| format!("disk {}", disk.name))?;
     }
     let mut rules = Rules::new();
-    let Plan { settings, listen, control, record, sandbox_allow, .. } = plan;
+    let Plan { settings, listen, vhost, control, record, sandbox_allow, .. } = plan;
     let Settings { host, exports, metrics, tls, .. } = settings;
     exports.iter().flat_map(|export| export.disk.targets()).for_each(|target| rules.target(target));
     host.levels.iter().for_each(|level| rules.target(&level.target));
@@ -25,6 +25,8 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
             rules.beside(path, socket());
         }
     }
+    // A file beside each says that the server ended as it should.
+    vhost.iter().for_each(|vhost| rules.beside(&vhost.socket, socket() | change()));
     control.iter().for_each(|path| rules.beside(path, socket()));
     record.iter().for_each(|recording| rules.beside(&recording.file, change()));
     args.config.iter().for_each(|path| rules.beside(path, read()));

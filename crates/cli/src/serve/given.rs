@@ -27,6 +27,10 @@ impl Given<'_> {
     pub(super) fn listen(&self) -> &[String] {
         if self.args.listen.is_empty() { &self.file.listen } else { &self.args.listen }
     }
+
+    pub(super) fn vhost_user(&self) -> &[String] {
+        if self.args.vhost_user.is_empty() { &self.file.vhost_user } else { &self.args.vhost_user }
+    }
 }
 
 /// Whether a setting was given, or a mode holds.
@@ -54,7 +58,7 @@ const SETTINGS: &[(&str, IsGiven)] = &[
         !given.levels().iter().any(|level| level.starts_with("tcp:") || level.starts_with("tls:"))
     }),
     ("a server without a Unix socket to listen on", |given| {
-        !given.listen().iter().any(|address| address.starts_with("unix:"))
+        !given.listen().iter().any(|address| address.starts_with("unix:")) && given.vhost_user().is_empty()
     }),
 ];
 

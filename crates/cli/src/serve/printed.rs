@@ -14,11 +14,13 @@ pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
 }
 
 fn file(plan: &Plan) -> File {
-    let Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record: _, level_wait } = plan;
+    let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record: _, level_wait } =
+        plan;
     let Settings {
         host,
         exports,
         connections_max,
+        front_descriptors: _,
         metrics,
         sockets: SocketSettings { mode, group },
         tls,
@@ -66,6 +68,7 @@ fn file(plan: &Plan) -> File {
         level_required: host.remote_level.as_ref().map(|remote| remote.required),
         warm: Some(host.warm.as_ref().map_or_else(|| NO_LIST.into(), |warm| warm.file.clone())),
         listen: listen.iter().map(ToString::to_string).collect(),
+        vhost_user: vhost.iter().map(super::vhost::text).collect(),
         socket_mode: mode.map(|mode| format!("{mode:04o}")),
         socket_group: group.clone(),
         insecure_tcp: Some(*insecure_tcp),
@@ -180,6 +183,7 @@ mod tests {
             level_wait: text(),
             warm: Some("w".into()),
             listen: vec![String::new()],
+            vhost_user: vec![String::new()],
             socket_mode: text(),
             socket_group: text(),
             insecure_tcp: Some(false),

@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 
 use nigh_host::{DiskSettings, Host, HostError, Settings};
 use nigh_nbd::client::Client;
+use nigh_testkit::virtio::{Machine, READ, Setup, WRITE};
 use nigh_trace::{Op, ReadOptions, Request};
 use serde_json::Value;
 
@@ -313,6 +314,47 @@ fn writes_of_parts_of_blocks() {
 fn requests_of_many_blocks() {
     let folder = Folder::new();
     replay_equals_service(&folder, &generated(&folder, "lengths"));
+}
+
+/// A machine whose driver makes the same requests: the same hits as over NBD and in the replay.
+fn served_to_a_machine(folder: &Folder, trace: &Trace, policy: &str, blocks: u64) -> u64 {
+    let image = folder.empty_image("image", trace.disk_bytes);
+    let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
+    let (disk, socket) = (format!("disk={image}"), folder.text("machine"));
+    let machine = format!("disk={socket}");
+    let server = folder.serve(
+        &[
+            &["--memory", &memory, "--policy", policy, "--control", &control, "--warm", "none"][..],
+            &["--readahead", "none", "--vhost-user", &machine, &disk],
+        ]
+        .concat(),
+    );
+    let mut machine = Machine::connect(Path::new(&socket), Setup::default());
+    for request in &trace.requests {
+        let kind = if request.op == Op::Write { WRITE } else { READ };
+        assert_eq!(machine.ask(kind, request.offset / 512, request.length), 0, "{request:?}");
+    }
+    drop(machine);
+    let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));
+    let count = |name: &str| status["exports"][0][name].as_u64().unwrap();
+    server.end();
+    count("hits") + count("joined")
+}
+
+#[test]
+fn a_machine_hits_what_the_replay_hits() {
+    let folder = Folder::new();
+    for trace in ["writes", "lengths"].map(|name| generated(&folder, name)) {
+        let (blocks, replayed) = replayed(&trace, "10%", &[]);
+        for (policy, hits) in replayed {
+            if !["lru", "lirs", "clock-pro", "arc", "s3-fifo", "dulo"].contains(&&policy[..]) {
+                continue;
+            }
+            let over_nbd = served(&folder, &trace, &policy, blocks, IN_FLIGHT, &[]);
+            let over_vhost = served_to_a_machine(&folder, &trace, &policy, blocks);
+            assert_eq!((over_nbd, over_vhost), (hits, hits), "{policy} on {}", trace.name);
+        }
+    }
 }
 
 /// A cache in three parts: the replay puts each block into the part that has it in service.

@@ -65,5 +65,6 @@ mod told;
 mod trace_recording;
 mod tutorials;
 mod unwritable;
+mod vhost;
 mod warm;
 mod words;

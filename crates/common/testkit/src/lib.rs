@@ -9,6 +9,8 @@ pub mod naive;
 pub mod replay;
 pub mod tools;
 mod twins;
+#[cfg(feature = "vhost")]
+pub mod virtio;
 pub mod workload;
 
 /// How many of something random a test does: `few`, but `many` before a release (`cargo xtask release`).

@@ -153,7 +153,7 @@ fn random_operations<S: BuildHasher + Default>(spec: &Spec, seed: u64, weighs: b
         cache.check();
         let found: BTreeMap<u64, u64> = cache.iter().map(|(key, value)| (key.name, value.number)).collect();
         assert_eq!(found, resident.iter().map(|(name, value)| (*name, value.0)).collect());
-        assert_eq!(cache.weight(), resident.values().map(|value| value.1).sum());
+        assert_eq!(cache.weight(), resident.values().map(|value| value.1).sum::<u64>());
         assert!(cache.weight() <= limit && cache.limit() == limit);
         assert_eq!(cache.len(), resident.len());
         assert!(resident.keys().all(|name| cache.peek(name).is_some()) && cache.peek(&99).is_none());
