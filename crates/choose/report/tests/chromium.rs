@@ -315,7 +315,7 @@ fn execution_times_are_drawn() {
 
     // Where requests come at times of their own, mean latencies lead.
     report.timed = Some(Timed { is_open: true, ..timed });
-    let found = browser.look("open", &report, 500, &[], script);
+    let found = browser.look("open", &report, 1200, &[], script);
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
     let cells: Vec<&str> = found["timed_cells"].as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();

@@ -189,15 +189,19 @@ fn batches_have_their_rules() {
     let list: Vec<u64> = (0..40).collect();
     host.apply(0, whole(&list)).unwrap();
     assert_eq!(prefetches(&mut host, 0, 0), [0, 1, 2]);
-    assert_eq!(prefetches(&mut host, 0, 0), [], "the batch is underway");
+    assert_eq!(prefetches(&mut host, 0, 0), [0u64; 0], "the batch is underway");
     assert_eq!(prefetches(&mut host, 0, 1), [8, 9, 10], "the other device has one of its own");
     for device in [0, 0, 0, 1, 1, 1] {
         host.control.prefetched(Tenant(0), device, Some(0));
     }
     assert_eq!(prefetches(&mut host, 0, 0), [3, 4, 5]);
     host.control.prefetched(Tenant(0), 0, Some(0));
-    assert_eq!(prefetches(&mut host, 0, 0), [], "two of three are underway");
-    assert_eq!(prefetches(&mut host, 0, 1), [], "three frames are free, and all that is cached comes before the hole");
+    assert_eq!(prefetches(&mut host, 0, 0), [0u64; 0], "two of three are underway");
+    assert_eq!(
+        prefetches(&mut host, 0, 1),
+        [0u64; 0],
+        "three frames are free, and all that is cached comes before the hole"
+    );
     assert_eq!(host.control.outstanding(Tenant(0)), 2);
     host.control.prefetched(Tenant(0), 0, Some(0));
     host.control.prefetched(Tenant(0), 0, Some(0));
@@ -218,7 +222,7 @@ fn a_new_list_waits_for_prefetches_of_the_one_before() {
     assert_eq!(host.control.outstanding(Tenant(0)), 3);
     host.control.prefetched(Tenant(0), 0, Some(0));
     host.control.prefetched(Tenant(0), 0, Some(0));
-    assert_eq!(prefetches(&mut host, 0, 0), []);
+    assert_eq!(prefetches(&mut host, 0, 0), [0u64; 0]);
     host.close(0);
     assert_eq!(host.control.outstanding(Tenant(0)), 1);
     host.control.prefetched(Tenant(0), 0, Some(0));
@@ -232,7 +236,7 @@ fn unpredicted_misses_come_first() {
     let mut host = host(12);
     host.apply(0, whole(&(0..8).collect::<Vec<u64>>())).unwrap();
     read(&mut host, 0, [100]);
-    assert_eq!(prefetches(&mut host, 0, 0), []);
+    assert_eq!(prefetches(&mut host, 0, 0), [0u64; 0]);
     host.control.loaded(Tenant(0));
     assert_eq!(prefetches(&mut host, 0, 0).len(), 8);
     assert_eq!(host.control.statistics(Tenant(0)).unpredicted, 1);
@@ -272,7 +276,7 @@ fn a_bogus_list_is_dropped() {
     read(&mut host, 0, 200..260);
     let statistics = host.control.statistics(Tenant(0));
     assert_eq!((statistics.lists_dropped, statistics.wasted), (1, 16));
-    assert_eq!(prefetches(&mut host, 0, 0), []);
+    assert_eq!(prefetches(&mut host, 0, 0), [0u64; 0]);
 }
 
 /// After a list that was wrong, others are fetched as far as they come true.

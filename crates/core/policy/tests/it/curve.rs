@@ -154,7 +154,7 @@ fn a_change_keeps_the_blocks() {
         curve.fit(&spec("lirs"), false, capacity).expect("possible");
         refer(&mut curve, 0, hot());
         curve.check();
-        assert_eq!(curve.measured().points[PRESENT].blocks, capacity.into());
+        assert_eq!(curve.measured().points[PRESENT].blocks, u64::from(capacity));
         assert!(curve.slots() < bound(&spec("lirs"), capacity, 500), "{capacity}: {}", curve.slots());
     }
     // A policy that cannot be simulated is refused, and nothing changes.
