@@ -319,7 +319,7 @@ fn execution_times_are_drawn() {
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
     let cells: Vec<&str> = found["timed_cells"].as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();
-    assert!(cells.contains(&"900 µs") && !cells.contains(&"90.000"), "{cells:?}");
+    assert!(cells.contains(&"1.2 ms") && !cells.contains(&"120.000"), "{cells:?}");
 }
 
 /// Two levels over two intervals of 1,000 references each, and as many before them; `clients` share the second level.
