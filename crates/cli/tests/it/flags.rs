@@ -446,8 +446,10 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
     let of_level = [secure, ("--level-ca", "ca.pem"), ("--level-certificate", "a.pem"), ("--level-key", "a.key")];
     let tenants = ("--allocate", "lru-sp");
     let record = folder.text("record.parquet");
+    let machine = format!("disk={}", folder.text("machine.socket"));
     let flags = [
         flag(unix.0, unix.1, &[]),
+        flag("--vhost-user", &machine, &[]),
         flag("--socket-mode", "0660", &[unix]),
         flag("--socket-group", "root", &[unix]),
         flag("--stdio", "", &[]),

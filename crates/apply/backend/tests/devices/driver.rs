@@ -123,7 +123,10 @@ fn a_dropped_device_waits_for_what_is_in_flight() {
         file.as_file().sync_all().expect("a sync");
         for value in 6..16u8 {
             let options = Options { threads, ..Options::default() };
-            let mut host = Host::new(open(file.path().to_str().expect("a path"), &options), config(BLOCK as u32));
+            let mut config = config(BLOCK as u32);
+            // All writes are started at once.
+            config.write_back.age_us = 0;
+            let mut host = Host::new(open(file.path().to_str().expect("a path"), &options), config);
             for at in 0..16 {
                 host.begin(Op::Read, at << 21, 1 << 16, &[]);
                 host.begin(Op::Write, (at << 21) + (1 << 20), 1 << 16, &[value; 1 << 16]);

@@ -135,7 +135,8 @@ fn a_warm_up_is_left_out_of_what_blocks_and_levels_did() {
     };
     let (all, half, end) = (counts(&warm(0)), counts(&warm(references / 2)), counts(&warm(references - 1)));
     for ((all, half), end) in all.iter().zip(&half).zip(&end) {
-        assert!(*half < all * 9 / 10 && *half > all / 8 && *end < all / 100, "{all}, then {half}, then {end}");
+        // Blocks that are written in the first half reach their disk in the second.
+        assert!(*half < all * 19 / 20 && *half > all / 8 && *end < all / 100, "{all}, then {half}, then {end}");
     }
 }
 
