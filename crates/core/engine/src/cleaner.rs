@@ -54,7 +54,10 @@ impl Cleaner {
     pub(crate) fn make_due(&mut self, volumes: &mut Volumes, volume: Volume) {
         let state = volumes.state_mut(volume);
         match state.listed {
-            Listed::Due | Listed::Blocked => return,
+            Listed::Due => return,
+            // While nothing waited, it left room at its ports.
+            Listed::Blocked if state.is_calm && state.is_awaited() => {}
+            Listed::Blocked => return,
             Listed::No if state.dirty.is_empty() => return,
             Listed::No => {}
             Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),

@@ -176,6 +176,8 @@ pub(crate) struct VolumeState {
     pub(crate) failures: Option<Failures>,
     pub(crate) closing: Option<Closing>,
     pub(crate) listed: Listed,
+    /// When it was blocked, nothing waited for its dirty blocks, and there was room at its ports.
+    pub(crate) is_calm: bool,
     /// The cost of reads at its devices.
     pub(crate) cost: Cost,
     /// How long reads take at its devices, and what it knows of each level.
@@ -226,6 +228,7 @@ impl VolumeState {
             failures: None,
             closing: None,
             listed: Listed::No,
+            is_calm: false,
             cost: Cost::default(),
             times: Times::default(),
             worths: (0..levels).map(|_| Worth::new()).collect(),
@@ -243,6 +246,14 @@ impl VolumeState {
             Some(_) => u64::MAX,
             None => self.flushing.flushes.back().map_or(0, |flush| flush.version),
         }
+    }
+
+    /// Whether a request, a flush, a close or a frame waits for its dirty blocks to be written.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.turns.writes.is_empty()
+            || !self.flushing.flushes.is_empty()
+            || self.closing.is_some()
+            || self.dirty.has_urgent()
     }
 
     /// The number of the region that has `block`.

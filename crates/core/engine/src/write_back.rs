@@ -127,11 +127,7 @@ impl Engine {
     fn urgency(&self, state: &VolumeState, now: u64) -> f64 {
         let late_us = self.config.write_back.age_us.saturating_mul(2);
         let is_late = state.dirty.dirty_since().is_some_and(|since| now >= since.saturating_add(late_us));
-        let is_awaited = !state.turns.writes.is_empty()
-            || !state.flushing.flushes.is_empty()
-            || state.closing.is_some()
-            || state.dirty.has_urgent();
-        if is_late || is_awaited {
+        if is_late || state.is_awaited() {
             return 1.0;
         }
         let marks = &self.size.marks;
@@ -164,7 +160,12 @@ impl Engine {
             });
             if let Some(port) = full {
                 state.listed = Listed::Blocked;
-                self.ports.state_mut(port).blocked.push_back(volume);
+                state.is_calm = urgency < 1.0;
+                let blocked = &mut self.ports.state_mut(port).blocked;
+                // It is there already if it was due before its turn came.
+                if !blocked.contains(&volume) {
+                    blocked.push_back(volume);
+                }
                 return;
             }
             let is_bound = |target: &Target| target.unflushed.written() >= unflushed_most;

@@ -1,6 +1,6 @@
 //! How much of a device write-back takes.
 
-use nigh_engine::{Op, Volume, WriteMode};
+use nigh_engine::{Op, Request, Volume, WriteMode};
 
 use super::host::{BLOCK, Host, config};
 
@@ -51,8 +51,16 @@ fn whatever_waits_for_write_back_gets_the_whole_device() {
     let first = host.operations();
     assert_eq!(first.len(), 1);
     assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
+    assert_eq!(host.operations().len(), 14, "without a wait for the first");
     first.into_iter().for_each(|operation| host.perform(operation));
-    assert_eq!(host.operations().len(), 14);
+    // A write with FUA.
+    let mut host = dirtied(15);
+    host.now = 1000;
+    assert_eq!(host.operations().len(), 1);
+    let durable = Request { fua: true, ..host.request(0, Op::Write, 900 * BLOCK, BLOCK) };
+    assert!(host.submit(durable, 0xbb).is_none());
+    let next = host.operations();
+    assert!(next.iter().any(|operation| operation.offset == 900 * BLOCK as u64), "{next:?}");
     // The end of the host.
     let mut host = dirtied(15);
     host.engine.hurry();
