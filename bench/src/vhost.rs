@@ -85,7 +85,7 @@ impl Client {
         for at in (0..HOT).step_by(256 << 10) {
             let data = machine.read(at / 512, 256 << 10);
             for (block, bytes) in data.chunks(BLOCK as usize).enumerate() {
-                let stamped = u64::from_le_bytes(bytes[..8].try_into()?);
+                let stamped = u64::from_be_bytes(bytes[..8].try_into()?);
                 ensure!(stamped == at + block as u64 * BLOCK, "block {stamped} at {at}");
             }
         }
