@@ -89,7 +89,7 @@ pub(crate) fn run(parts: &[Part], rounds: usize, seconds: f64) -> anyhow::Result
     Ok(())
 }
 
-/// What is measured.
+/// A part of the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// Hits of 4 KiB, one and 16 at a time

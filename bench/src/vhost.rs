@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::load::{Connection, Found, Order, Reads, stamp};
 use crate::measure::{load as machine_load, median, nigh};
 
-/// What is read again and again; every server has all of it in memory.
+/// Bytes that are read again and again; every server has all of them in memory.
 const HOT: u64 = 128 << 20;
 const BLOCK: u64 = 4096;
 /// The processor of all.
@@ -21,7 +21,7 @@ const PROCESSOR: usize = 0;
 const DEPTHS: [usize; 3] = [1, 16, 64];
 const NAMES: [&str; 4] = ["nigh NBD", "nigh vhost", "nigh poll=20us", "qemu-storage-d."];
 
-/// What is compared with what: two of `NAMES`, at one of `DEPTHS`, and the goal of the ratio.
+/// A comparison: two of `NAMES`, at one of `DEPTHS`, and the goal of the ratio.
 struct Row {
     name: &'static str,
     depth: usize,

@@ -47,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
             end => break end,
         }
     };
-    // What was written to its rings may have made more available.
+    // The writes to its rings may have made more available.
     if end == Some(false) && turns == 1 && index(available + 2) <= entries {
         let offered = index(available + 2);
         assert!(index(used + 2).wrapping_sub(before) <= offered.max(entries), "a chain is used twice");

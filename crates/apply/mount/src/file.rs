@@ -29,7 +29,7 @@ use crate::volume::{Class, Volume};
 /// Most slices of a call of the kernel (IOV_MAX).
 const SLICES_MOST: usize = 1024;
 
-/// What stamps of the source are worth.
+/// How far stamps of the source can be trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// Two changes within this time may leave the same stamp.
@@ -91,9 +91,9 @@ pub(crate) struct File {
     open: Mutex<Open>,
     /// Whether it is one that is not cached, from its first open on.
     pub(crate) is_uncached: OnceLock<bool>,
-    /// What the kernel reads and writes by itself, while somebody has it open.
+    /// The file that the kernel reads and writes by itself, while somebody has it open.
     pub(crate) backing: Mutex<Weak<BackingId>>,
-    /// What is being changed.
+    /// Ranges that are being changed.
     pub(crate) ranges: Ranges,
 }
 

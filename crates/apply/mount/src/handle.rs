@@ -18,7 +18,7 @@ pub(crate) struct Handle {
     pub(crate) append: Option<OwnedFd>,
     /// `None` for a file that is not cached.
     pub(crate) session: Option<Session>,
-    /// What the kernel reads and writes in place of this process.
+    /// The file that the kernel reads and writes in place of this process.
     pub(crate) backing: OnceLock<Arc<BackingId>>,
     pub(crate) can_read: bool,
     pub(crate) can_write: bool,

@@ -38,7 +38,7 @@ const LASTING_TYPES: [u64; 11] = [
 ];
 /// As many descriptors are used at most, whatever the system allows.
 const DESCRIPTORS_MOST: usize = 1 << 20;
-/// What the names of our devices begin with.
+/// The beginning of the names of our devices.
 const DEVICE: &str = "nigh:";
 /// The first kernel that gives each change a time of its own, once somebody has looked at the previous one.
 const FINE: (u32, u32) = (6, 13);
@@ -190,7 +190,7 @@ pub(crate) fn tick(source: impl AsFd) -> Duration {
     if version >= FINE && FINE_TYPES.contains(&kind) { Duration::ZERO } else { TICK }
 }
 
-/// What files of the mount can be, as far as the source allows it and this process may.
+/// Mount options for special files, as far as the source allows it and this process may.
 pub(crate) fn rights(source: impl AsFd) -> io::Result<Vec<MountOption>> {
     let flags = rustix::fs::fstatvfs(source)?.f_flag;
     let is_root = rustix::process::geteuid().is_root();

@@ -1,4 +1,4 @@
-//! What the requests of the kernel share.
+//! State that the requests of the kernel share.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use crate::handles::Handles;
 use crate::inodes::{Inodes, Name};
 use crate::volume::Volume;
 
-/// What the requests of the kernel share.
+/// State that the requests of the kernel share.
 pub(crate) struct Shared {
     pub(crate) service: Arc<Service>,
     pub(crate) name: String,

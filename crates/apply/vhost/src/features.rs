@@ -1,4 +1,4 @@
-//! What the device offers: features, and its configuration.
+//! The device's features and configuration.
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use virtio_bindings::virtio_blk::{

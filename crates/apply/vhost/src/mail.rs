@@ -1,4 +1,4 @@
-//! What a queue's thread gets from others: requests that are over, and the order to stop.
+//! The mail of a queue's thread: requests that are over, and the order to stop.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,11 +12,11 @@ pub(crate) struct Over {
     pub(crate) head: u16,
     /// Bytes that the guest can read.
     pub(crate) bytes: u32,
-    /// Where its latency is counted, and what it asked for; none if it failed before anything was asked.
+    /// The counter of its latency, and its range; none if it failed before anything was asked.
     pub(crate) measure: Option<(Measure, Asked)>,
 }
 
-/// What other threads leave for the thread of a queue.
+/// Requests and orders that other threads leave for the thread of a queue.
 pub(crate) struct Mail {
     state: Mutex<State>,
     /// Wakes the thread.

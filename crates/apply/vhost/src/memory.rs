@@ -63,7 +63,7 @@ pub(crate) struct Place {
     pub(crate) bytes: u64,
     /// The frontend's address.
     pub(crate) user: u64,
-    /// Where it begins in its file.
+    /// Its offset in its file.
     pub(crate) offset: u64,
 }
 

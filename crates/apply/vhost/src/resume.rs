@@ -9,10 +9,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What the name of the file has in addition to that of the socket.
+/// The file's name is that of the socket and this.
 const ENDED: &str = ".ended";
 
-/// What is known about guests of a socket.
+/// The state of the guests of a socket.
 #[derive(Debug)]
 pub(crate) struct Resume {
     may: bool,

@@ -34,7 +34,7 @@ const BATCH: usize = 64;
 /// How long a thread waits for what may not be signalled.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What the queues of a connection share.
+/// State that the queues of a connection share.
 pub(crate) struct Common {
     pub(crate) cache: Arc<Cache>,
     pub(crate) export: Arc<Export>,

@@ -75,7 +75,7 @@ impl Default for Setup {
 pub struct Done {
     /// Its number in its queue.
     pub number: u16,
-    /// What its status says.
+    /// Its status.
     pub status: u8,
     /// Bytes that the device says it wrote.
     pub bytes: u32,

@@ -146,7 +146,7 @@ fn acls_of_the_source_count() {
     let more = acl(&[(1, 6, none), (2, 6, OTHER), (4, 0, none), (16, 6, none), (32, 0, none)]);
     set(&mounted.inside("file"), "system.posix_acl_access", &more).unwrap();
     assert!(run(&mounted, "echo > file"));
-    // What is created in a folder with a default ACL has that in place of the umask.
+    // A file that is created in a folder with a default ACL has that in place of the umask.
     let default = acl(&[(1, 7, none), (4, 6, none), (32, 6, none)]);
     set(&mounted.inside("folder"), "system.posix_acl_default", &default).unwrap();
     fs::set_permissions(mounted.behind("folder"), fs::Permissions::from_mode(0o777)).unwrap();

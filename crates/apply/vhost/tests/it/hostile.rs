@@ -1,4 +1,4 @@
-//! What guests and frontends cannot do: end the server, read others' memory, or keep others from their disks.
+//! Hostile guests and frontends cannot end the server, read others' memory, or keep others from their disks.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};

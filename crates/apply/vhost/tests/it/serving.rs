@@ -1,4 +1,4 @@
-//! What drivers get.
+//! Requests of drivers.
 
 use std::time::{Duration, Instant};
 
