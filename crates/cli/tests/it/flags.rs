@@ -376,7 +376,7 @@ fn walk_sim(part: usize) {
             ("--ops", &["--content-cpu"], "the workload has no writes"),
             (
                 "--prefetch-window",
-                &["--block-size", "--content-cpu", "--extents"],
+                &["--action", "--block-size", "--content-cpu", "--extents", "--poisson"],
                 "the workload does not read what the hints predict",
             ),
             ("--force", &[], "there is no earlier page; `destroys` has tests of it"),
