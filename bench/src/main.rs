@@ -178,7 +178,7 @@ enum Bench {
     /// A level on flash below a small memory: live beside simulated, and the first minute after a restart, warm and cold. And what levels
     /// cost: hits while blocks are demoted, and the processor time of a level server. Levels of other hosts, recorded traces, and nbdkit
     Levels {
-        /// What is measured
+        /// The parts to measure
         #[arg(long, value_delimiter = ',', default_value = "flash,cost")]
         part: Vec<levels::Part>,
         /// Rounds of `cost`

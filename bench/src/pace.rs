@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -103,13 +104,13 @@ fn write(trace: &Path, requests: &[Request]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn simulation(trace: &Path) -> anyhow::Result<std::process::Command> {
+fn simulation(trace: &Path) -> anyhow::Result<Command> {
     let mut command = nigh()?;
     command.arg("sim").arg(trace).args(["--device", DEVICE, "--size", MEMORY, "--json"]).args(RULES);
     Ok(command)
 }
 
-fn results(command: &mut std::process::Command) -> anyhow::Result<Value> {
+fn results(command: &mut Command) -> anyhow::Result<Value> {
     let printed: Value = serde_json::from_str(&measure::run(command)?.stdout)?;
     Ok(printed["results"][0].clone())
 }

@@ -313,7 +313,7 @@ fn execution_times_are_drawn() {
     assert!(programs.contains(&serde_json::json!(cells)), "{programs:?}");
     assert!(programs.iter().any(|cells| [&cells[5], &cells[6]] == ["1,000", "75.0"]), "{programs:?}");
 
-    // Where requests come at times of their own, mean latencies lead.
+    // Mean latencies lead in an open loop.
     report.timed = Some(Timed { is_open: true, ..timed });
     let found = browser.look("open", &report, 1200, &[], script);
     assert_eq!(found["problems"], serde_json::json!([]));

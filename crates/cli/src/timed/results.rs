@@ -508,7 +508,7 @@ impl Results {
         text
     }
 
-    /// Where requests came faster than they could be replied to; empty if that was nowhere.
+    /// A warning with the number of cells in which requests came faster than they could be replied to; empty if there are none.
     fn overload(&self) -> String {
         let overloaded: Vec<&Row> = self.results.iter().filter(|row| row.figures.overloaded).collect();
         let Some(most) = overloaded.iter().map(|row| row.behind_s).max_by(f64::total_cmp) else { return String::new() };

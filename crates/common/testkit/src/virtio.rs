@@ -124,18 +124,22 @@ pub fn memory_file(bytes: u64, seals: SealFlags) -> File {
     file
 }
 
+/// A connection to the server at `socket`, which may have to start first.
+fn stream_to(socket: &Path) -> UnixStream {
+    let begin = Instant::now();
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{}: {error}", socket.display()),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 impl Machine {
     /// A machine that is connected to the server at `socket`, with running queues.
     pub fn connect(socket: &Path, setup: Setup) -> Machine {
-        let begin = Instant::now();
-        let stream = loop {
-            match UnixStream::connect(socket) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(begin.elapsed() < PATIENCE, "{}: {error}", socket.display()),
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        };
-        Machine::over(stream, setup)
+        Machine::over(stream_to(socket), setup)
     }
 
     /// The same over a connection.
@@ -248,15 +252,7 @@ impl Machine {
 
     /// Connects to another server with the same memory and queues, as a VMM does whose server is gone: each queue goes on after what became used.
     pub fn reconnect(&mut self, socket: &Path) -> vhost::Result<()> {
-        let begin = Instant::now();
-        let stream = loop {
-            match UnixStream::connect(socket) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(begin.elapsed() < PATIENCE, "{}: {error}", socket.display()),
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        };
-        self.frontend = Frontend::from_stream(stream, self.queues.len() as u64);
+        self.frontend = Frontend::from_stream(stream_to(socket), self.queues.len() as u64);
         self.negotiate();
         self.share_memory()?;
         (0..self.queues.len()).try_for_each(|index| {

@@ -113,7 +113,7 @@ pub(crate) enum Listed {
     Aging(u64),
     /// `Cleaner::resting`, until this time.
     Resting(u64),
-    /// `PortState::blocked`.
+    /// `PortState::blocked`: its ports have as many writes as it may give them.
     Blocked,
 }
 

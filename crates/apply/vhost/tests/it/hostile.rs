@@ -500,10 +500,7 @@ fn a_frontend_leaves_while_requests_are_in_progress() {
         std::thread::sleep(Duration::from_millis(if round < 2 { 0 } else { 5 }));
         drop(machine);
     }
-    let mut machine = server.machine();
-    machine.write(0, &[5; BLOCK]);
-    drop(machine);
-    server.end();
+    server.serves_and_ends();
 }
 
 #[test]
@@ -570,10 +567,7 @@ fn memory_changes_while_requests_are_in_progress() {
     machine.frontend.add_mem_region(&beyond).unwrap();
     assert!(machine.frontend.remove_mem_region(&region).is_err());
     drop(machine);
-    let mut machine = server.machine();
-    machine.write(0, &[5; BLOCK]);
-    drop(machine);
-    server.end();
+    server.serves_and_ends();
 }
 
 #[test]

@@ -56,6 +56,14 @@ impl Server {
         Machine::connect(&self.socket, setup)
     }
 
+    /// Serves another machine, and ends as it should.
+    pub(crate) fn serves_and_ends(self) {
+        let mut machine = self.machine();
+        machine.write(0, &[5; 4096]);
+        drop(machine);
+        self.end();
+    }
+
     /// Ends it as it should.
     pub(crate) fn end(self) {
         self.service.shut_down().unwrap();

@@ -93,7 +93,7 @@ pub enum Pacing {
 /// Traces are replayed at most so many times as fast, or as slow.
 pub const SPEED_MOST: f64 = 1e6;
 
-/// What was given is no pacing.
+/// The text is no pacing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: expected recorded, closed, or the recorded rate times a number, such as 2x")]
 pub struct NoPacing(String);

@@ -73,7 +73,7 @@ fn a_device_that_cannot_keep_up_is_noticed() {
     assert!((19_990 * MS..20_010 * MS).contains(&outcome.execution_ns()), "{}", outcome.execution_ns());
     let behind = outcome.behind_ns as f64 / (20_000.0 * MS as f64 * 0.1 / 1.1);
     assert!((0.8..1.2).contains(&behind), "{behind}");
-    // What comes last waits for all that.
+    // The last requests wait for all that.
     let last = outcome.reads.quantile(1.0).unwrap();
     assert!(last as f64 > 0.8 * outcome.behind_ns as f64 && last < 2 * outcome.behind_ns, "{last}");
 }
