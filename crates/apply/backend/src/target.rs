@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use nigh_device::Profile;
+use nigh_device::{Profile, ProfileError};
 use nigh_nbd::uri::UriError;
 use nigh_text::nearest;
 
@@ -306,8 +306,8 @@ fn latency(options: &str) -> Result<Latency, TargetError> {
 
 fn modelled(options: &str) -> Result<Modelled, TargetError> {
     let mut modelled = Modelled { profile: String::new(), speed: 1.0 };
+    let wrong = |text: &str, what| TargetError::Value { text: text.to_owned(), what };
     for option in options.split(',') {
-        let wrong = |text: &str, what| TargetError::Value { text: text.to_owned(), what };
         match option.split_once('=') {
             Some(("disk", profile)) => modelled.profile = profile.to_owned(),
             Some(("speed", speed)) => {
@@ -317,9 +317,11 @@ fn modelled(options: &str) -> Result<Modelled, TargetError> {
             _ => return Err(wrong(option, "an option beside disk=PROFILE, which takes only speed=FACTOR")),
         }
     }
-    if !modelled.is_file() && !Profile::names().any(|name| name == modelled.profile) {
-        let nearest = nearest(&modelled.profile, Profile::names());
-        return Err(TargetError::Profile { name: modelled.profile, nearest });
+    if !modelled.is_file() {
+        Profile::text(&modelled.profile).map_err(|error| match error {
+            ProfileError::NoSuch { name, nearest } => TargetError::Profile { name, nearest },
+            _ => wrong(&modelled.profile, "an array of 2 or 3 to 64 devices, such as raid5-4x-hdd-7200"),
+        })?;
     }
     Ok(modelled)
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::layout::Layout;
 use crate::measure::{Batch, Level, Measurements, Purpose, SMALL, Timed};
 use crate::profile::{CYLINDERS_LEAST, CYLINDERS_READ, Profile, cylinders_of};
+use crate::recorded::exponential;
 use crate::seek::SeekCurve;
 use crate::statistics::{median, quantile, seek_of};
 use crate::{Device, Kind, ProfileError, Request, SECTOR_BYTES};
@@ -63,6 +64,11 @@ pub fn run_on(device: &mut Device, now: &mut u64, batch: &Batch) -> Timed {
     Timed { each_ns, total_ns: *now - begin }
 }
 
+/// A title without characters that TOML would need escapes for.
+pub(crate) fn printable(title: &str) -> String {
+    title.replace(|c: char| c.is_control() || c == '"' || c == '\\', "?")
+}
+
 /// The profile of a device with these measurements, under a title.
 pub fn fit(measured: &Measurements, title: &str) -> Result<Fitted, ProfileError> {
     let seek = seek_of(&measured.moves);
@@ -80,7 +86,7 @@ pub fn fit(measured: &Measurements, title: &str) -> Result<Fitted, ProfileError>
         VOLUME_NS.. => volume(measured, &mut findings),
         _ => flash(measured, &mut findings)?,
     };
-    let title = title.replace(|c: char| c.is_control() || c == '"' || c == '\\', "?");
+    let title = printable(title);
     let text = format!(
         "# Measured by `nigh devices fit` with reads only; figures that reads cannot show are estimates.\n{}",
         figures.replacen("TITLE", &format!("title = \"{title}\"\nbytes = {}", measured.bytes), 1)
@@ -272,10 +278,7 @@ fn flash(measured: &Measurements, findings: &mut Vec<String>) -> Result<String, 
 
 fn volume(measured: &Measurements, findings: &mut Vec<String>) -> String {
     let times: Vec<f64> = unhindered(measured).into_iter().map(|ns| ns / 1e3).collect();
-    let (middle, late) = (median(times.clone()), quantile(times, 0.9));
-    // In an exponential distribution the median is ln 2 means and the 90th percentile ln 10 means.
-    let jitter_us = (late - middle) / (10f64.ln() - 2f64.ln());
-    let least_us = (middle - 2f64.ln() * jitter_us).max(0.0);
+    let (least_us, jitter_us) = exponential(times);
     let (depth, most) = plateau(measured);
     let rate = measured.large_mb_per_s.clamp(0.1, 1e6);
     findings.push(format!("{most:.0} reads of 4 KiB a second, with {depth} outstanding; {rate:.0} MB/s"));

@@ -2,6 +2,7 @@
 
 #![doc = include_str!("../README.md")]
 
+mod array;
 mod bucket;
 mod disk;
 mod fit;
@@ -10,6 +11,7 @@ mod layout;
 mod measure;
 mod profile;
 mod random;
+mod recorded;
 mod seek;
 mod sequence;
 mod statistics;
@@ -19,10 +21,14 @@ mod write_buffer;
 
 pub use fit::{Fitted, fit, run_on};
 pub use measure::{Batch, MeasureError, Measurements, Purpose, Timed, measure};
-pub use profile::{DiskProfile, FlashProfile, Model, Profile, ProfileError, StoreProfile, VolumeProfile};
+pub use profile::{
+    ArrayProfile, DiskProfile, FlashProfile, Model, Profile, ProfileError, Raid, StoreProfile, VolumeProfile,
+};
+pub use recorded::{Recorded, RecordedError, fit_recorded};
 pub use seek::SeekCurve;
 pub use sequence::SequenceCost;
 
+use array::Array;
 use disk::Disk;
 use flash::Flash;
 use random::Random;
@@ -115,6 +121,7 @@ enum State {
     Flash(Flash),
     Volume(Volume),
     Store(Store),
+    Array(Box<Array>),
 }
 
 /// A device in virtual time. It has no clock: the host passes the time at which a request starts, and receives the time
@@ -139,6 +146,11 @@ impl Device {
             Model::Flash(flash) => (State::Flash(Flash::new(flash)), flash.depth),
             Model::Volume(volume) => (State::Volume(Volume::new(volume, random)), volume.depth),
             Model::Store(store) => (State::Store(Store::new(store, random)), store.connections),
+            Model::Array(array) => {
+                let array = Array::new(array, &mut random);
+                let parallel = array.parallel() as u64;
+                (State::Array(Box::new(array)), parallel)
+            }
         };
         let (bytes, parallel) = (profile.bytes(), parallel as usize);
         Device { state, bytes, parallel, counters: Counters::default(), busy_until: 0 }
@@ -157,6 +169,7 @@ impl Device {
             State::Flash(flash) => flash.serve(now_ns, kind, offset_bytes, bytes),
             State::Volume(volume) => volume.serve(now_ns, kind, bytes),
             State::Store(store) => store.serve(now_ns, kind, bytes),
+            State::Array(array) => array.serve(now_ns, request),
         };
         self.counters.requests += 1;
         self.counters.seeks += served.seeks;

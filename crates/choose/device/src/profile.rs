@@ -1,5 +1,6 @@
 //! Profiles: the figures of a device, as a TOML file.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use nigh_text::{did_you_mean, nearest};
@@ -8,23 +9,39 @@ use toml::{Table, Value};
 use crate::SECTOR_BYTES;
 use crate::seek::SeekCurve;
 
-/// The shipped profiles: name and text.
+/// The shipped profiles of devices that are in use today: name and text.
 const SHIPPED: &[(&str, &str)] = &[
+    ("hdd-7200", include_str!("../profiles/hdd-7200.toml")),
+    ("ssd-sata-qlc", include_str!("../profiles/ssd-sata-qlc.toml")),
+    ("ssd-sata", include_str!("../profiles/ssd-sata.toml")),
+    ("ssd-nvme", include_str!("../profiles/ssd-nvme.toml")),
+    ("ssd-nvme-gen4", include_str!("../profiles/ssd-nvme-gen4.toml")),
+    ("ssd-nvme-gen5", include_str!("../profiles/ssd-nvme-gen5.toml")),
+    ("net-memory", include_str!("../profiles/net-memory.toml")),
+    ("net-volume", include_str!("../profiles/net-volume.toml")),
+    ("aws-gp3", include_str!("../profiles/aws-gp3.toml")),
+    ("aws-io2", include_str!("../profiles/aws-io2.toml")),
+    ("azure-p30", include_str!("../profiles/azure-p30.toml")),
+    ("azure-premium-v2", include_str!("../profiles/azure-premium-v2.toml")),
+    ("gcp-pd-balanced", include_str!("../profiles/gcp-pd-balanced.toml")),
+    ("gcp-pd-ssd", include_str!("../profiles/gcp-pd-ssd.toml")),
+    ("object-store", include_str!("../profiles/object-store.toml")),
+];
+
+/// The disks of the papers, of 1990 to 2000.
+const OLD: &[(&str, &str)] = &[
     ("ultrastar-18zx", include_str!("../profiles/ultrastar-18zx.toml")),
     ("hdd-10k", include_str!("../profiles/hdd-10k.toml")),
     ("rz56", include_str!("../profiles/rz56.toml")),
     ("rz26", include_str!("../profiles/rz26.toml")),
     ("wd400bb", include_str!("../profiles/wd400bb.toml")),
-    ("hdd-7200", include_str!("../profiles/hdd-7200.toml")),
-    ("ssd-sata", include_str!("../profiles/ssd-sata.toml")),
-    ("ssd-nvme", include_str!("../profiles/ssd-nvme.toml")),
-    ("net-memory", include_str!("../profiles/net-memory.toml")),
-    ("net-volume", include_str!("../profiles/net-volume.toml")),
-    ("object-store", include_str!("../profiles/object-store.toml")),
 ];
 
 /// A device that takes no time, for replays without a device. It is not among the listed names.
 const INSTANT: (&str, &str) = ("instant", include_str!("../profiles/instant.toml"));
+
+/// The kinds of devices.
+const KINDS: &str = "'disk', 'flash', 'volume', 'store' or 'array'";
 
 /// The limits of a device's size.
 const BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
@@ -102,6 +119,55 @@ pub enum Model {
     Volume(VolumeProfile),
     /// An object store.
     Store(StoreProfile),
+    /// An array of equal devices.
+    Array(ArrayProfile),
+}
+
+/// An array of equal devices (RAID).
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArrayProfile {
+    /// How data is spread over the members.
+    pub raid: Raid,
+    /// Number of members.
+    pub members: u64,
+    /// The length of data that lies on one member before the next one follows. RAID 1 has no chunks.
+    pub chunk_kib: u64,
+    /// The profile of each member.
+    pub member: Box<Profile>,
+}
+
+/// How an array spreads data over its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raid {
+    /// Chunks in turns, without redundancy.
+    Striped,
+    /// All of it on each member.
+    Mirrored,
+    /// Chunks in turns, and a chunk of parity in each row, on each member in turn.
+    Parity,
+}
+
+impl Raid {
+    /// The level's number and the fewest members.
+    const LEVELS: [(&str, u64, Raid); 3] = [("0", 2, Raid::Striped), ("1", 2, Raid::Mirrored), ("5", 3, Raid::Parity)];
+    /// The most members of an array.
+    const MEMBERS_MOST: u64 = 64;
+    /// The length of a chunk where none is given: the default of Linux (mdadm).
+    const CHUNK_KIB: u64 = 512;
+
+    /// The number of members that hold data rather than copies and parity.
+    pub(crate) fn data_members(self, members: u64) -> u64 {
+        match self {
+            Raid::Striped => members,
+            Raid::Mirrored => 1,
+            Raid::Parity => members - 1,
+        }
+    }
+
+    /// The usual number of this level: 0, 1 or 5.
+    pub fn number(self) -> &'static str {
+        Raid::LEVELS.iter().find(|level| level.2 == self).map_or("", |level| level.0)
+    }
 }
 
 /// A hard disk.
@@ -195,21 +261,31 @@ pub struct StoreProfile {
 }
 
 impl Profile {
-    /// The names of the shipped profiles.
+    /// The names of the shipped profiles: of today's devices, then the old ones.
     pub fn names() -> impl Iterator<Item = &'static str> {
+        Profile::names_of_today().chain(OLD.iter().map(|(name, _)| *name))
+    }
+
+    /// The names of the shipped profiles of devices that are in use today.
+    pub fn names_of_today() -> impl Iterator<Item = &'static str> {
         SHIPPED.iter().map(|(name, _)| *name)
     }
 
-    /// The text of a shipped profile, with the sources of its figures.
-    pub fn text(name: &str) -> Result<&'static str, ProfileError> {
-        let found = SHIPPED.iter().chain([&INSTANT]).find(|(known, _)| *known == name);
-        let nearest = || nearest(name, Profile::names());
-        found.map(|(_, text)| *text).ok_or_else(|| ProfileError::NoSuch { name: name.to_owned(), nearest: nearest() })
+    /// The text of a shipped profile, with the sources of its figures, or of an array of such devices:
+    /// `raid5-4x-hdd-7200`.
+    pub fn text(name: &str) -> Result<Cow<'static, str>, ProfileError> {
+        if let Some((_, text)) = SHIPPED.iter().chain(OLD).chain([&INSTANT]).find(|(known, _)| *known == name) {
+            return Ok(Cow::Borrowed(text));
+        }
+        if let Some(array) = array_named(name) {
+            return array.map(Cow::Owned);
+        }
+        Err(ProfileError::NoSuch { name: name.to_owned(), nearest: nearest(name, Profile::names()) })
     }
 
     /// A shipped profile.
     pub fn named(name: &str) -> Result<Profile, ProfileError> {
-        Profile::parse(Profile::text(name)?)
+        Profile::parse(&Profile::text(name)?)
     }
 
     /// Parses a profile in TOML.
@@ -220,18 +296,24 @@ impl Profile {
             ProfileError::Syntax { line, message: error.message().to_owned() }
         })?;
         let mut figures = Figures { table, known: Vec::new() };
-        let kind = figures.string("kind", "'disk', 'flash', 'volume' or 'store'")?;
+        let kind = figures.string("kind", KINDS)?;
         let title = figures.string("title", "the name of the device")?;
-        let bytes = figures.integer("bytes", BYTES, "its size")?;
-        let model = match kind.as_str() {
-            "disk" => Model::Disk(disk(&mut figures, bytes)?),
-            "flash" => Model::Flash(flash(&mut figures)?),
-            "volume" => Model::Volume(volume(&mut figures)?),
-            "store" => Model::Store(store(&mut figures)?),
-            _ => {
-                let expected = "'disk', 'flash', 'volume' or 'store'".to_owned();
-                return Err(ProfileError::Value { key: "kind", found: format!("'{kind}'"), expected });
-            }
+        let (bytes, model) = if kind == "array" {
+            let array = array(&mut figures)?;
+            (array_bytes(&array, &array.member)?, Model::Array(array))
+        } else {
+            let bytes = figures.integer("bytes", BYTES, "its size")?;
+            let model = match kind.as_str() {
+                "disk" => Model::Disk(disk(&mut figures, bytes)?),
+                "flash" => Model::Flash(flash(&mut figures)?),
+                "volume" => Model::Volume(volume(&mut figures)?),
+                "store" => Model::Store(store(&mut figures)?),
+                _ => {
+                    let found = format!("'{kind}'");
+                    return Err(ProfileError::Value { key: "kind", found, expected: KINDS.to_owned() });
+                }
+            };
+            (bytes, model)
         };
         figures.end()?;
         Ok(Profile { title, bytes, model })
@@ -241,6 +323,15 @@ impl Profile {
     /// stay. A disk has that multiple of the cylinders, and a seek over the same share of them takes the same time.
     /// `None` if the result would exceed the largest size of a device.
     pub fn stretched(&self, bytes: u64) -> Option<Profile> {
+        if let Model::Array(array) = &self.model {
+            let member = Box::new(array.member.stretched(bytes.div_ceil(array.raid.data_members(array.members)))?);
+            let bytes = array_bytes(array, &member).ok()?;
+            return Some(Profile {
+                title: self.title.clone(),
+                bytes,
+                model: Model::Array(ArrayProfile { member, ..array.clone() }),
+            });
+        }
         let times = bytes.div_ceil(self.bytes).max(1);
         let bytes = self.bytes.checked_mul(times).filter(|bytes| BYTES.contains(bytes))?;
         let mut model = self.model.clone();
@@ -394,6 +485,52 @@ fn store(figures: &mut Figures) -> Result<StoreProfile, ProfileError> {
             "the rate of all requests in 10^6 bytes a second",
         )?,
     })
+}
+
+fn array(figures: &mut Figures) -> Result<ArrayProfile, ProfileError> {
+    let number = figures.string("raid", "'0', '1' or '5'")?;
+    let Some(&(_, least, raid)) = Raid::LEVELS.iter().find(|level| level.0 == number) else {
+        let expected = "'0', '1' or '5'".to_owned();
+        return Err(ProfileError::Value { key: "raid", found: format!("'{number}'"), expected });
+    };
+    let members = figures.integer("members", least..=Raid::MEMBERS_MOST, "the number of members")?;
+    let chunk_kib = figures.integer("chunk_kib", 4..=1 << 20, "the length of a chunk")?;
+    let name = figures.string("member", "the name of a device that comes with nigh")?;
+    let member = Box::new(Profile::named(&name)?);
+    if matches!(member.model, Model::Array(_)) {
+        let expected = "a device that is no array itself".to_owned();
+        return Err(ProfileError::Value { key: "member", found: format!("'{name}'"), expected });
+    }
+    Ok(ArrayProfile { raid, members, chunk_kib, member })
+}
+
+/// The size of an array whose members are as `member`: whole chunks of each.
+fn array_bytes(array: &ArrayProfile, member: &Profile) -> Result<u64, ProfileError> {
+    let chunk = array.chunk_kib * 1024;
+    let each = if array.raid == Raid::Mirrored { member.bytes } else { member.bytes / chunk * chunk };
+    let bytes = each.checked_mul(array.raid.data_members(array.members)).filter(|bytes| BYTES.contains(bytes));
+    bytes.ok_or_else(|| {
+        let expected = format!("an array of {} to {} bytes", BYTES.start(), BYTES.end());
+        ProfileError::Value { key: "members", found: array.members.to_string(), expected }
+    })
+}
+
+/// The profile named `raid5-4x-hdd-7200`: level, members, and the name of the members' profile. `None` if the name has
+/// another form.
+fn array_named(name: &str) -> Option<Result<String, ProfileError>> {
+    let (number, rest) = name.strip_prefix("raid")?.split_once('-')?;
+    let (members, member) = rest.split_once("x-")?;
+    let members: u64 = members.parse().ok()?;
+    let title = match Profile::named(member) {
+        Ok(profile) => profile.title,
+        Err(error) => return Some(Err(error)),
+    };
+    let text = format!(
+        "kind = \"array\"\ntitle = \"RAID {number} of {members}: {title}\"\nraid = \"{number}\"\nmembers = {members}\n\
+         # The default of Linux (mdadm).\nchunk_kib = {}\nmember = \"{member}\"\n",
+        Raid::CHUNK_KIB
+    );
+    Some(Profile::parse(&text).map(|_| text))
 }
 
 /// A table from which keys are taken one by one; the keys left at the end are unknown.

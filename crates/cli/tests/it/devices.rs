@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use nigh_device::Profile;
+use nigh_device::{Model, Profile};
 
 use crate::command::refused;
 
@@ -18,7 +18,7 @@ fn said(args: &[&str]) -> String {
 
 #[test]
 fn every_device_is_listed_and_printed() {
-    let list = said(&[]);
+    let list = said(&["--all"]);
     let json: serde_json::Value = serde_json::from_str(&said(&["--json"])).unwrap();
     for (name, line) in Profile::names().zip(list.lines()) {
         assert!(line.starts_with(name), "{line}");
@@ -29,6 +29,9 @@ fn every_device_is_listed_and_printed() {
         assert_eq!(found["bytes"], Profile::named(name).unwrap().bytes());
         assert_eq!(said(&[name, "--json"]).matches("\"name\"").count(), 1);
     }
+    let today = said(&[]);
+    assert!(Profile::names_of_today().all(|name| today.contains(&format!("{name} "))), "{today}");
+    assert!(!today.contains("hdd-10k") && today.contains("--all lists the disks of the papers"), "{today}");
     let line = list.lines().find(|line| line.starts_with("hdd-10k")).unwrap();
     assert!(line.contains("seek 5.4 ms, half a turn 2.99 ms, 21.7 MB/s"), "{line}");
     let costs = |name: &str| said(&[name]).lines().last().unwrap().to_owned();
@@ -37,6 +40,54 @@ fn every_device_is_listed_and_printed() {
         assert!(spec.parse::<nigh_policy::Spec>().is_ok() && spec.contains(":position="), "{name}: {spec}");
     }
     assert_eq!(refused(&["devices", "hdd-10"]), "nigh: there is no profile 'hdd-10'. Did you mean 'hdd-10k'?\n");
+    let array = said(&["raid5-4x-hdd-7200"]);
+    assert!(array.contains("members = 4") && Profile::parse(&array) == Profile::named("raid5-4x-hdd-7200"), "{array}");
+    assert_eq!(
+        refused(&["devices", "raid5-2x-hdd-7200"]),
+        "nigh: 'members' is 2: expected the number of members, 3 to 64\n"
+    );
+}
+
+/// Reads with their latencies, of two disks: the busier one is fitted, or the one that is named.
+#[test]
+fn a_profile_is_fitted_to_the_latencies_of_a_recording() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut rows = "time_us,volume,op,offset,length,latency_us\n".to_owned();
+    for n in 0..400u64 {
+        let (latency, place) = (300 + n * 7919 % 100, n * 7919 % 1000 * 4096);
+        rows += &format!("{},7,R,{place},4096,{latency}\n", n * 1000);
+        if n % 2 == 0 {
+            rows += &format!("{},8,R,{place},4096,{}\n", n * 1000, 10 * latency);
+        }
+    }
+    std::fs::write(path("t.csv"), rows).unwrap();
+    let columns = "columns=time=0,time-unit=us,volume=1,op=2,offset=3,length=4,latency=5,latency-unit=us,offset-unit=bytes,length-unit=bytes";
+    let trace = format!("{},{columns}", path("t.csv"));
+    let fitted = |more: &[&str]| {
+        let output = devices(&[&["fit", "--recording", &trace], more].concat());
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{told}");
+        (Profile::parse(&String::from_utf8(output.stdout).unwrap()).unwrap(), told)
+    };
+    let read_us = |profile: &Profile| {
+        let Model::Volume(volume) = profile.model() else { panic!("a volume") };
+        volume.read_us + volume.jitter_us
+    };
+    let (busier, told) = fitted(&[]);
+    assert!((300.0..400.0).contains(&read_us(&busier)), "{told}");
+    assert!(
+        told.contains("of 2 disks, disk 7 has the most requests") && told.contains("the limit is higher"),
+        "{told}"
+    );
+    let (other, _) = fitted(&["--volume", "8"]);
+    assert!((3000.0..4000.0).contains(&read_us(&other)));
+    assert!(refused(&["devices", "fit", "--recording", &trace, "--volume", "9"]).contains("no request of disk 9"));
+    // Without a column of latencies there is nothing to fit to.
+    let columns = "columns=offset=3,length=4,offset-unit=bytes,length-unit=bytes";
+    let refusal = refused(&["devices", "fit", "--recording", &format!("{},{columns}", path("t.csv"))]);
+    assert!(refusal.contains("t.csv: no request has a latency: record a block device"), "{refusal}");
+    assert!(refused(&["devices", "fit", "/dev/null", "--volume", "8"]).contains("--recording"));
 }
 
 #[test]

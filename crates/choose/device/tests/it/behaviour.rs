@@ -168,7 +168,7 @@ fn no_request_takes_longer_than_its_parts() {
 
 #[test]
 fn the_drive_reads_ahead() {
-    let mut disk = device(Profile::text("hdd-10k").expect("shipped"));
+    let mut disk = device(&Profile::text("hdd-10k").expect("shipped"));
     let mut now = 0;
     alone(&mut disk, &mut now, read(1 << 30, BLOCK));
     // Within a track and its buffer: no seek, no rotation, the rate of the track or the interface.
@@ -204,7 +204,7 @@ fn the_drive_reads_ahead() {
 
 #[test]
 fn a_write_cache_acknowledges_early_and_a_flush_waits_for_it() {
-    let mut plain = device(Profile::text("wd400bb").expect("shipped"));
+    let mut plain = device(&Profile::text("wd400bb").expect("shipped"));
     let mut cached = device(&changed("wd400bb", "write_cache", "true"));
     let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
     let places: Vec<u64> = (0..100).map(|_| random.random_range(0..plain.bytes() / BLOCK) * BLOCK).collect();
@@ -238,13 +238,13 @@ fn a_write_cache_acknowledges_early_and_a_flush_waits_for_it() {
 
 #[test]
 fn a_volume_keeps_its_caps_and_an_object_store_its_link() {
-    let mut volume = device(Profile::text("net-volume").expect("shipped"));
+    let mut volume = device(&Profile::text("net-volume").expect("shipped"));
     // 10 ms may be saved up: 30 operations go at once, the others at 3000 a second.
     let ends: Vec<u64> = (0..64).map(|n| volume.start(0, read(n * BLOCK, BLOCK)).expect("on it")).collect();
     assert!(ends[..30].iter().all(|&end| end < 3 * MS));
     assert!((10 * MS..14 * MS).contains(ends.last().expect("64 of them")), "{ends:?}");
     // 1 MiB is four operations, but above all 8 ms of the rate: three fit into what was saved up.
-    let mut volume = device(Profile::text("net-volume").expect("shipped"));
+    let mut volume = device(&Profile::text("net-volume").expect("shipped"));
     let ends: Vec<u64> = (0..8).map(|n| volume.start(0, read(n << 20, 1 << 20)).expect("on it")).collect();
     assert!((44 * MS..50 * MS).contains(&ends[7]), "{ends:?}");
 
@@ -260,7 +260,7 @@ fn a_volume_keeps_its_caps_and_an_object_store_its_link() {
 
 #[test]
 fn counters_tell_time_and_work() {
-    let mut flash = device(Profile::text("ssd-nvme").expect("shipped"));
+    let mut flash = device(&Profile::text("ssd-nvme").expect("shipped"));
     let ends: Vec<u64> = (0..32).map(|n| flash.start(0, read(n << 20, BLOCK)).expect("on it")).collect();
     let last = *ends.iter().max().expect("32 of them");
     let later = flash.start(last + 50, write(0, 2 * BLOCK)).expect("on it");
@@ -271,7 +271,7 @@ fn counters_tell_time_and_work() {
 
 #[test]
 fn a_request_beyond_the_end_is_refused() {
-    let mut disk = device(Profile::text("rz56").expect("shipped"));
+    let mut disk = device(&Profile::text("rz56").expect("shipped"));
     let bytes = disk.bytes();
     assert!(disk.start(0, read(bytes - 512, 512)).is_ok());
     for (offset_bytes, length) in [(bytes, 1), (bytes - 512, 513), (u64::MAX, u64::MAX)] {
@@ -289,6 +289,15 @@ fn a_request_beyond_the_end_is_refused() {
 
 /// Profile, key, value in its place (none: the line goes), and what is said.
 const MISTAKES: &[(&str, &str, &str, &str)] = &[
+    ("raid5-4x-hdd-7200", "raid", "\"6\"", "'raid' is '6': expected '0', '1' or '5'"),
+    ("raid5-4x-hdd-7200", "members", "2", "'members' is 2: expected the number of members, 3 to 64"),
+    ("raid5-4x-hdd-7200", "member", "\"hdd-72\"", "there is no profile 'hdd-72'. Did you mean 'hdd-7200'?"),
+    (
+        "raid5-4x-hdd-7200",
+        "member",
+        "\"raid0-2x-hdd-7200\"",
+        "'member' is 'raid0-2x-hdd-7200': expected a device that is no array itself",
+    ),
     ("hdd-10k", "rpm", "", "'rpm' is missing: expected rotations a minute, 60 to 100000"),
     ("hdd-10k", "rpm", "-7200", "'rpm' is -7200: expected rotations a minute, 60 to 100000"),
     ("hdd-10k", "rpm", "nan", "'rpm' is NaN: expected rotations a minute, 60 to 100000"),
@@ -298,7 +307,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("hdd-10k", "seek_average_ms", "12", "'seek_average_ms' is 12: expected 4.621 to 6.832: between"),
     ("hdd-10k", "seek_full_ms", "0.5", "'seek_full_ms' is 0.5: expected the time across all cylinders, 0.831 to 10000"),
     ("hdd-10k", "write_cache", "1", "'write_cache' is 1: expected true if"),
-    ("hdd-10k", "kind", "\"dsk\"", "'kind' is 'dsk': expected 'disk', 'flash', 'volume' or 'store'"),
+    ("hdd-10k", "kind", "\"dsk\"", "'kind' is 'dsk': expected 'disk', 'flash', 'volume', 'store' or 'array'"),
     (
         "hdd-10k",
         "kind",
@@ -373,4 +382,41 @@ fn mistakes_in_a_profile_are_named() {
         Profile::named("hdd-10").expect_err("none").to_string(),
         "there is no profile 'hdd-10'. Did you mean 'hdd-10k'?"
     );
+    let refused = |name: &str| Profile::named(name).expect_err(name).to_string();
+    assert_eq!(refused("raid6-4x-hdd-7200"), "'raid' is '6': expected '0', '1' or '5'");
+    assert_eq!(refused("raid1-1x-hdd-7200"), "'members' is 1: expected the number of members, 2 to 64");
+    assert_eq!(refused("raid1-2x-hdd-72"), "there is no profile 'hdd-72'. Did you mean 'hdd-7200'?");
+    let bytes = Profile::text("raid1-2x-hdd-7200").expect("an array").replace("raid =", "bytes = 4096\nraid =");
+    let error = Profile::parse(&bytes).expect_err("its members have the size").to_string();
+    assert_eq!(error, "unknown figure 'bytes' for this kind of device");
+    assert_eq!(refused("raid5-hdd-7200"), "there is no profile 'raid5-hdd-7200'");
+}
+
+#[test]
+fn an_array_costs_what_its_members_do() {
+    let device = |name: &str| Device::new(&Profile::named(name).expect("shipped members"), 1);
+    let (mut one, mut stripe, mirror, mut parity) = (
+        device("net-volume"),
+        device("raid0-4x-net-volume"),
+        device("raid1-2x-net-volume"),
+        device("raid5-4x-net-volume"),
+    );
+    let chunk = 512 << 10;
+    assert_eq!(stripe.bytes(), 4 * one.bytes());
+    assert_eq!(mirror.bytes(), one.bytes());
+    assert_eq!(parity.bytes(), 3 * one.bytes());
+    let long = |device: &mut Device, bytes: u64| device.start(0, read(0, bytes)).expect("on it");
+    // A read of a row takes as long as a chunk of one member, and a second row as much again.
+    let chunk_ns = long(&mut one, chunk);
+    assert!(long(&mut stripe, 4 * chunk) < 2 * chunk_ns);
+    assert!(long(&mut parity, 3 * chunk) < 2 * chunk_ns);
+    // A write that is a whole row needs no reads; one block needs them, so it takes a read longer.
+    let mut slow = device("raid5-4x-net-volume");
+    let whole_ns = slow.start(0, write(0, 3 * chunk)).expect("on it");
+    let second = 1000 * MS;
+    let small_ns = slow.start(second, write(9 * chunk, BLOCK)).expect("on it") - second;
+    let mut volume = device("net-volume");
+    let (read_ns, write_ns) = (450_000, 700_000);
+    assert!(small_ns >= read_ns + write_ns, "{small_ns}");
+    assert!(whole_ns < volume.start(0, write(0, chunk)).expect("on it") + 3 * MS, "{whole_ns}");
 }

@@ -2,7 +2,10 @@
 
 use std::convert::Infallible;
 
-use nigh_device::{Batch, Device, MeasureError, Model, Profile, Purpose, Timed, fit, measure, run_on};
+use nigh_device::{
+    Batch, Device, Kind, MeasureError, Model, Profile, Purpose, Recorded, Request, Timed, fit, fit_recorded, measure,
+    run_on,
+};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -121,4 +124,77 @@ fn what_cannot_be_measured_is_explained() {
     );
     let error = measure(1 << 30, SECOND, run).expect_err("slow");
     assert_eq!(error.to_string(), "only 15 reads completed in the time, too few to fit a profile: allow more time");
+}
+
+/// Requests that arrive at random on a modelled volume, each with its latency. The fitted profile serves them as fast.
+#[test]
+fn a_recording_gives_the_latency_and_the_rates_that_it_shows() {
+    let profile = Profile::named("aws-gp3").expect("shipped");
+    let requests = |load: f64, count: usize| -> Vec<(u64, Request)> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(9);
+        let mut now = 0.0;
+        let requests = (0..count).map(|_| {
+            now += -random.random_range(f64::MIN_POSITIVE..1.0f64).ln() * 1e9 / (load * 3000.0);
+            let kind = if random.random_range(0..4) == 0 { Kind::Write } else { Kind::Read };
+            let offset_bytes = random.random_range(0..1u64 << 20) * 4096;
+            (now as u64, Request { kind, offset_bytes, bytes: 4096 })
+        });
+        requests.collect()
+    };
+    let served = |profile: &Profile, requests: &[(u64, Request)]| -> Vec<Recorded> {
+        let mut device = Device::new(profile, 5);
+        let served = requests.iter().map(|&(start_ns, request)| {
+            let latency_ns = device.start(start_ns, request).expect("on the volume") - start_ns;
+            Recorded { request, start_ns, latency_ns }
+        });
+        served.collect()
+    };
+    let mean = |recorded: &[Recorded], kind: Kind| {
+        let times = recorded.iter().filter(|one| one.request.kind == kind).map(|one| one.latency_ns as f64);
+        let (count, sum) = times.fold((0.0, 0.0), |(count, sum), time| (count + 1.0, sum + time));
+        sum / count / 1e3
+    };
+    let arrivals = requests(0.3, 40_000);
+    let recorded = served(&profile, &arrivals);
+    let fitted = fit_recorded(recorded.clone(), "a \"volume\"").expect("many reads");
+    assert_eq!(fitted.profile.title(), "a ?volume?");
+    assert!(!fitted.distance_matters && fitted.findings[0].contains("met no other request"), "{:?}", fitted.findings);
+    let again = served(&fitted.profile, &arrivals);
+    for kind in [Kind::Read, Kind::Write] {
+        let ratio = mean(&again, kind) / mean(&recorded, kind);
+        assert!((0.9..1.1).contains(&ratio), "{kind:?}: {ratio}, {}", fitted.text);
+    }
+    // A busy volume shows its limit.
+    let busy = fit_recorded(served(&profile, &requests(1.5, 40_000)), "busy").expect("many reads");
+    let Model::Volume(volume) = busy.profile.model() else { panic!("a volume") };
+    assert!((2900.0..3400.0).contains(&volume.iops), "{}", busy.text);
+    assert!(busy.findings[0].contains("with the time in queues"), "{:?}", busy.findings);
+
+    let few = fit_recorded(recorded[..50].to_vec(), "few").expect_err("too few").to_string();
+    assert!(few.ends_with("or a table with a column of latencies") && few.contains("reads of at most 16 KiB"), "{few}");
+}
+
+/// Near reads that are faster than distant ones are reported, because a volume has no distances.
+#[test]
+fn a_recording_of_a_disk_shows_that_distance_matters() {
+    let mut disk = Device::new(&Profile::named("hdd-7200").expect("shipped"), 1);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    let (mut now, mut place) = (0, 0u64);
+    let recorded = (0..4000).map(|_| {
+        place = match random.random() {
+            true => random.random_range(0..disk.bytes() / 4096) * 4096,
+            false => (place + random.random_range(0..1u64 << 12) * 4096).min(disk.bytes() - 4096),
+        };
+        let request = Request { kind: Kind::Read, offset_bytes: place, bytes: 4096 };
+        let end = disk.start(now, request).expect("on the disk");
+        let start_ns = std::mem::replace(&mut now, end);
+        Recorded { request, start_ns, latency_ns: end - start_ns }
+    });
+    let fitted = fit_recorded(recorded.collect(), "disk").expect("many reads");
+    assert!(fitted.distance_matters, "{:?}", fitted.findings);
+    assert!(
+        fitted.findings.last().is_some_and(|line| line.contains("nigh devices fit DEVICE")),
+        "{:?}",
+        fitted.findings
+    );
 }

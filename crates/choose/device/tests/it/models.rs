@@ -18,13 +18,15 @@ enum Figure {
     /// Requests of 256 KiB one after the other from the beginning, two outstanding where the device takes them, in
     /// 10^6 bytes a second.
     Sequential(Kind),
+    /// The same with 32 outstanding.
+    SequentialDeep(Kind),
     /// Requests of 4 KiB at random places, so many outstanding, a second.
     PerSecond(Kind, usize),
     /// The time that so many of 100 random requests of 4 KiB take at most, in ms.
     Percentile(u32),
 }
 
-use Figure::{FullStroke, PerSecond, Percentile, Random, Rewrite, Sequential};
+use Figure::{FullStroke, PerSecond, Percentile, Random, Rewrite, Sequential, SequentialDeep};
 use Kind::{Read, Write};
 
 /// Profile, figure, what its maker or a paper published or is estimated here, and by how much the model may differ. A
@@ -71,6 +73,44 @@ const CASES: &[(&str, Figure, f64, f64)] = &[
     ("ssd-nvme", PerSecond(Write, 256), 38_000.0, 0.05),
     ("ssd-nvme", Sequential(Read), 3200.0, 0.05),
     ("ssd-nvme", Sequential(Write), 1050.0, 0.05),
+    // Intel's announcement of the P5500: 1 000 000 and 130 000 a second, 7000 and 4300 MB/s. 80 us: the profile's
+    // estimate.
+    ("ssd-nvme-gen4", Random(Read), 0.080, 0.02),
+    ("ssd-nvme-gen4", PerSecond(Read, 1024), 1_000_000.0, 0.05),
+    ("ssd-nvme-gen4", PerSecond(Write, 256), 130_000.0, 0.05),
+    ("ssd-nvme-gen4", SequentialDeep(Read), 7000.0, 0.05),
+    ("ssd-nvme-gen4", Sequential(Write), 4300.0, 0.05),
+    // Samsung's announcement of the PM1743: 2 500 000 and 250 000 a second, 13 000 and 6600 MB/s. 65 us: estimate.
+    ("ssd-nvme-gen5", Random(Read), 0.065, 0.02),
+    ("ssd-nvme-gen5", PerSecond(Read, 1024), 2_500_000.0, 0.05),
+    ("ssd-nvme-gen5", PerSecond(Write, 256), 250_000.0, 0.05),
+    ("ssd-nvme-gen5", SequentialDeep(Read), 13_000.0, 0.05),
+    ("ssd-nvme-gen5", Sequential(Write), 6600.0, 0.05),
+    // Micron's specifications of the 5210: 90 000 and 4500 a second, 540 and 360 MB/s. 150 us: estimate.
+    ("ssd-sata-qlc", Random(Read), 0.150, 0.02),
+    ("ssd-sata-qlc", PerSecond(Read, 32), 90_000.0, 0.05),
+    ("ssd-sata-qlc", PerSecond(Write, 32), 4500.0, 0.05),
+    ("ssd-sata-qlc", Sequential(Read), 540.0, 0.02),
+    ("ssd-sata-qlc", Sequential(Write), 360.0, 0.02),
+    // Documentation of the clouds: operations a second and rate of a volume.
+    ("aws-gp3", PerSecond(Read, 64), 3000.0, 0.01),
+    ("aws-gp3", Sequential(Read), 131.072, 0.01),
+    ("aws-io2", PerSecond(Read, 256), 16_000.0, 0.01),
+    ("azure-p30", PerSecond(Read, 64), 5000.0, 0.01),
+    ("azure-p30", Sequential(Read), 200.0, 0.02),
+    ("azure-premium-v2", PerSecond(Read, 64), 3000.0, 0.01),
+    ("azure-premium-v2", Sequential(Read), 124.94, 0.02),
+    ("gcp-pd-balanced", PerSecond(Read, 64), 6144.0, 0.01),
+    ("gcp-pd-ssd", PerSecond(Read, 128), 15_000.0, 0.01),
+    // Arrays of volumes of 3000 operations a second: a write in a row of parity is two reads and two writes, a mirror
+    // writes twice.
+    ("raid0-4x-net-volume", PerSecond(Read, 256), 12_000.0, 0.02),
+    ("raid0-4x-net-volume", PerSecond(Write, 256), 12_000.0, 0.02),
+    ("raid1-2x-net-volume", PerSecond(Read, 128), 6000.0, 0.02),
+    ("raid1-2x-net-volume", PerSecond(Write, 128), 3000.0, 0.02),
+    ("raid5-4x-net-volume", PerSecond(Read, 256), 12_000.0, 0.02),
+    ("raid5-4x-net-volume", PerSecond(Write, 256), 3000.0, 0.03),
+    ("raid5-5x-net-volume", PerSecond(Write, 320), 3750.0, 0.03),
     // The profile's estimates: 3000 a second, 125 MiB/s.
     ("net-volume", PerSecond(Read, 64), 3000.0, 0.01),
     ("net-volume", Sequential(Read), 131.072, 0.01),
@@ -157,9 +197,10 @@ fn measured(profile: &Profile, figure: Figure) -> f64 {
             times.iter().sum::<f64>() / times.len() as f64 - disk.overhead_ms - 30_000.0 / disk.rpm
         }
         Rewrite => ms((0..101).map(|n| driver.alone(Write, 1 << 20, SECTOR_BYTES) * u64::from(n > 0)).sum()) / 100.0,
-        Sequential(kind) => {
+        Sequential(kind) | SequentialDeep(kind) => {
             let (count, bytes) = (1000, 256 << 10);
-            let ns = driver.together(count, 2, kind, bytes, |_, n| n * bytes);
+            let outstanding = if matches!(figure, Sequential(_)) { 2 } else { 32 };
+            let ns = driver.together(count, outstanding, kind, bytes, |_, n| n * bytes);
             (count * bytes) as f64 / ns as f64 * 1e3
         }
         PerSecond(kind, outstanding) => {
