@@ -55,14 +55,15 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = &args.dask {
         return run_on_dask(args, address);
     }
-    if let Some(uri) = list.traces.iter().find(|trace| nigh_sweep::is_uri(trace)) {
+    if let Some((uri, _)) = list.traces.iter().find(|(trace, _)| nigh_sweep::is_uri(trace)) {
         return Err(nigh_sweep::Error::Uri(uri.clone()).into());
     }
     let mut traces = Vec::new();
-    for pattern in &list.traces {
-        traces.extend(nigh_sweep::expand(&list.folder, pattern)?);
+    for (pattern, settings) in &list.traces {
+        let files = nigh_sweep::expand(&list.folder, pattern)?;
+        traces.extend(files.into_iter().map(|file| (file, settings.clone())));
     }
-    let jobs = nigh_sweep::jobs(traces, &list.settings);
+    let jobs = nigh_sweep::jobs(traces);
     let threads = asked::threads(args.threads);
     let path = args.results.as_deref().unwrap_or(&list.results);
     if args.dry_run {
@@ -132,7 +133,7 @@ fn print(args: &SweepArgs, outcomes: &[Outcome], errors: &[(String, String)]) ->
             let rows = nigh_sweep::to_rows(table).context("the table is not that of a job")?;
             Ok(Results { results: rows, notes: about.notes, ..Results::new(about.trace, 1) })
         });
-        let comparison = Comparison::new(results.collect::<anyhow::Result<_>>()?);
+        let comparison = Comparison::new(results.collect::<anyhow::Result<_>>()?, None)?;
         output::print(comparison.table(grid::terminal_width(), Some(TRACES_MOST)).as_bytes())?;
     }
     Ok(())

@@ -21,12 +21,13 @@ fn of_sweep(error: Error) -> PyErr {
     }
 }
 
-/// The list of a sweep in a file: traces and patterns, the folder that they are relative to, settings as JSON, and the folder of
-/// results.
+/// The list of a sweep in a file: traces and patterns, each with settings as JSON; the folder that they are relative to; and the
+/// folder of results.
 #[pyfunction]
-pub(crate) fn sweep_list(path: PathBuf) -> PyResult<(Vec<String>, PathBuf, String, PathBuf)> {
+pub(crate) fn sweep_list(path: PathBuf) -> PyResult<(Vec<(String, String)>, PathBuf, PathBuf)> {
     let list = List::read(&path).map_err(of_sweep)?;
-    Ok((list.traces, list.folder, list.settings.to_json(), list.results))
+    let traces = list.traces.into_iter().map(|(trace, settings)| (trace, settings.to_json()));
+    Ok((traces.collect(), list.folder, list.results))
 }
 
 /// Whether a trace is named by a URI, and not by a path.
@@ -41,11 +42,12 @@ pub(crate) fn expand(py: Python<'_>, folder: PathBuf, pattern: &str) -> PyResult
     py.detach(|| nigh_sweep::expand(&folder, pattern)).map_err(of_sweep)
 }
 
-/// A job for each trace, as JSON.
+/// A job for each trace with its settings, as JSON.
 #[pyfunction]
-pub(crate) fn jobs(traces: Vec<String>, settings: &str) -> PyResult<Vec<String>> {
-    let settings = Settings::parse(settings).map_err(of_sweep)?;
-    Ok(nigh_sweep::jobs(traces, &settings).iter().map(Job::to_json).collect())
+pub(crate) fn jobs(traces: Vec<(String, String)>) -> PyResult<Vec<String>> {
+    let parsed = |(trace, settings): (String, String)| Ok((trace, Settings::parse(&settings).map_err(of_sweep)?));
+    let traces = traces.into_iter().map(parsed).collect::<PyResult<_>>()?;
+    Ok(nigh_sweep::jobs(traces).iter().map(Job::to_json).collect())
 }
 
 /// Path or URI of a job's trace, and its name.

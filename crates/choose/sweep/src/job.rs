@@ -77,7 +77,7 @@ impl Job {
     /// The job in JSON: the settings with `trace`, and perhaps `name` and `content`.
     pub fn parse(text: &str) -> Result<Job, Error> {
         let mut keys = Keys::json(text)?;
-        keys.check(&[&["trace", "name", "content"], settings::KEYS].concat())?;
+        keys.check(&["trace", "name", "content"].into_iter().chain(settings::keys()).collect::<Vec<_>>())?;
         let trace = keys.text("trace")?.ok_or_else(|| keys.missing("trace"))?;
         let name = keys.text("name")?.unwrap_or_else(|| trace.rsplit('/').next().unwrap_or(&trace).to_owned());
         let content = keys.text("content")?;

@@ -5,10 +5,17 @@ use serde_json::{Map, Value};
 use crate::Error;
 
 /// Values that are taken out by key.
+#[derive(Clone)]
 pub(crate) struct Keys {
     values: Map<String, Value>,
     /// How keys are written: `block-size`, or `block_size`.
     separator: char,
+}
+
+/// An entry of a list.
+pub(crate) enum Entry {
+    Text(String),
+    Table(Keys),
 }
 
 impl Keys {
@@ -96,6 +103,30 @@ impl Keys {
             other => Err(self.wrong(key, other, EXPECTED)),
         };
         values.into_iter().map(text).collect()
+    }
+
+    /// Texts, or tables of keys, of which there must be one at least.
+    pub(crate) fn entries(&mut self, key: &str) -> Result<Vec<Entry>, Error> {
+        const EXPECTED: &str = "expected a list of texts and tables";
+        let values = match self.take(key) {
+            Some(Value::Array(values)) if !values.is_empty() => values,
+            Some(text @ Value::String(_)) => vec![text],
+            Some(other) => return Err(self.wrong(key, other, EXPECTED)),
+            None => return Err(self.missing(key)),
+        };
+        let entry = |value| match value {
+            Value::String(text) => Ok(Entry::Text(text)),
+            Value::Object(values) => Ok(Entry::Table(Keys { values, separator: self.separator })),
+            other => Err(self.wrong(key, other, EXPECTED)),
+        };
+        values.into_iter().map(entry).collect()
+    }
+
+    /// These values, and those of `own` in place of the ones with the same keys.
+    pub(crate) fn with(&self, own: Keys) -> Keys {
+        let mut all = self.clone();
+        all.values.extend(own.values);
+        all
     }
 
     pub(crate) fn flag(&mut self, key: &str) -> Result<bool, Error> {

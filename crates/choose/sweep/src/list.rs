@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::keys::Keys;
+use crate::keys::{Entry, Keys};
 use crate::settings::{self, Settings};
 use crate::{Error, Job};
 
@@ -13,12 +13,10 @@ const RESULTS_DEFAULT: &str = "results";
 /// A list of traces, and what is to be done with each.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// Paths, patterns of paths, and URIs.
-    pub traces: Vec<String>,
+    /// Paths, patterns of paths, and URIs, and how each is read and replayed.
+    pub traces: Vec<(String, Settings)>,
     /// What paths and patterns are relative to.
     pub folder: PathBuf,
-    /// How they are read and replayed.
-    pub settings: Settings,
     /// The folder of results.
     pub results: PathBuf,
 }
@@ -34,10 +32,20 @@ impl List {
 
     fn parse(text: &str, folder: &Path) -> Result<List, Error> {
         let mut keys = Keys::toml(text)?;
-        keys.check(&[&["traces", "results"], settings::KEYS].concat())?;
-        let traces = keys.texts("traces")?;
+        keys.check(&["traces", "results"].into_iter().chain(settings::keys()).collect::<Vec<_>>())?;
+        let entries = keys.entries("traces")?;
         let results = folder.join(keys.text("results")?.as_deref().unwrap_or(RESULTS_DEFAULT));
-        Ok(List { traces, folder: folder.to_owned(), settings: Settings::take(&mut keys)?, results })
+        let common = Settings::take(&mut keys.clone())?;
+        let trace = |entry| match entry {
+            Entry::Text(trace) => Ok((trace, common.clone())),
+            Entry::Table(mut own) => {
+                own.check(&["path"].into_iter().chain(settings::READING).collect::<Vec<_>>())?;
+                let trace = own.text("path")?.ok_or_else(|| own.missing("path"))?;
+                Ok((trace, Settings::take(&mut keys.with(own))?))
+            }
+        };
+        let traces = entries.into_iter().map(trace).collect::<Result<_, Error>>()?;
+        Ok(List { traces, folder: folder.to_owned(), results })
     }
 }
 
@@ -74,18 +82,18 @@ pub fn expand(folder: &Path, pattern: &str) -> Result<Vec<String>, Error> {
     if found.is_empty() { Err(Error::NoMatch(text(path)?)) } else { Ok(found) }
 }
 
-/// A job for each of `traces`, paths or URIs, each once. Traces are named by the ends of their paths, by as many parts as it
+/// A job for each of `traces`, paths or URIs with settings, each path once, with the first settings that it comes with. Traces are named by the ends of their paths, by as many parts as it
 /// takes to tell them apart.
-pub fn jobs(traces: Vec<String>, settings: &Settings) -> Vec<Job> {
+pub fn jobs(mut traces: Vec<(String, Settings)>) -> Vec<Job> {
     let mut seen = HashSet::new();
-    let traces: Vec<String> = traces.into_iter().filter(|trace| seen.insert(trace.clone())).collect();
-    let names = names(&traces);
-    let named = traces.iter().zip(names);
-    named.map(|(trace, name)| Job { trace: trace.clone(), name, content: None, settings: settings.clone() }).collect()
+    traces.retain(|(trace, _)| seen.insert(trace.clone()));
+    let names = names(&traces.iter().map(|(trace, _)| trace.as_str()).collect::<Vec<_>>());
+    let named = traces.into_iter().zip(names);
+    named.map(|((trace, settings), name)| Job { trace, name, content: None, settings }).collect()
 }
 
 /// The shortest ends of `traces` that differ.
-fn names(traces: &[String]) -> Vec<String> {
+fn names(traces: &[&str]) -> Vec<String> {
     let parts: Vec<Vec<&str>> =
         traces.iter().map(|trace| trace.split('/').filter(|part| !part.is_empty()).collect()).collect();
     let end = |at: usize, length: usize| &parts[at][parts[at].len().saturating_sub(length)..];
@@ -109,11 +117,38 @@ mod tests {
         let text = "traces = ['a/*.csv', '/b/c.zst', 's3://bucket/x.zst']\npolicies = ['lru', 'min']\nsizes = ['1%..50%']\n\
                     block-size = '64K'\nsample = 0.1\n";
         let list = List::parse(text, Path::new("/here")).unwrap();
-        assert_eq!(list.traces, ["a/*.csv", "/b/c.zst", "s3://bucket/x.zst"]);
+        let named = |list: &List| list.traces.iter().map(|(trace, _)| trace.clone()).collect::<Vec<_>>();
+        assert_eq!(named(&list), ["a/*.csv", "/b/c.zst", "s3://bucket/x.zst"]);
         assert_eq!(list.folder.to_str(), Some("/here"));
-        assert_eq!((list.results.to_str().unwrap(), list.settings.specs.len()), ("/here/results", 2));
+        assert_eq!((list.results.to_str().unwrap(), list.traces[0].1.specs.len()), ("/here/results", 2));
         let list = List::parse(&format!("{text}results = '/there'\n"), Path::new("/here")).unwrap();
         assert_eq!(list.results.to_str(), Some("/there"));
+    }
+
+    #[test]
+    fn a_trace_is_read_by_settings_of_its_own() {
+        let text = "policies = ['lru']\nsizes = ['5%']\nblock-size = '64K'\nlimit = 7\n\
+                    traces = ['a', { path = 'b', format = 'raw-u32', block-size = 4096 }]\n";
+        let list = List::parse(text, Path::new("/")).unwrap();
+        let read: Vec<_> = list.traces.iter().map(|(trace, settings)| (trace.as_str(), settings.to_json())).collect();
+        let common = r#"{"policies":["lru"],"sizes":["5%"],"block_size":65536,"limit":7}"#;
+        let own = r#"{"policies":["lru"],"sizes":["5%"],"format":"raw-u32","block_size":4096,"limit":7}"#;
+        assert_eq!(read, [("a", common.to_owned()), ("b", own.to_owned())]);
+        // A section for each is the same, and the job has its settings.
+        let sections =
+            "policies = ['lru']\nsizes = ['5%']\n[[traces]]\npath = 'b'\nformat = 'csv'\n[[traces]]\npath = 'c'\n";
+        let jobs = jobs(List::parse(sections, Path::new("/")).unwrap().traces);
+        let formats: Vec<_> = jobs.iter().map(|job| (job.trace.as_str(), job.settings.read.format.is_some())).collect();
+        assert_eq!(formats, [("b", true), ("c", false)]);
+
+        let wrong = |table: &str| {
+            let text = format!("policies = ['lru']\nsizes = ['5%']\ntraces = [{table}]\n");
+            List::parse(&text, Path::new("/")).unwrap_err().to_string()
+        };
+        assert_eq!(wrong("{ format = 'csv' }"), "`path` is missing");
+        assert!(wrong("{ path = 'b', policies = ['arc'] }").starts_with("unknown key `policies`"));
+        assert!(wrong("{ path = 'b', block-size = 3 }").starts_with("block-size = 3: expected a power of two"));
+        assert_eq!(wrong("3"), "traces = 3: expected a list of texts and tables");
     }
 
     #[test]
@@ -123,7 +158,7 @@ mod tests {
         assert!(wrong("block_size = 4096").ends_with(". Did you mean 'block-size'?"), "{}", wrong("block_size = 1"));
         assert!(wrong("traces = [\n").starts_with("line "), "{}", wrong("traces = [\n"));
         assert_eq!(wrong("policies = ['lru']"), "`traces` is missing");
-        assert_eq!(wrong("traces = []\n"), "traces = []: expected a list of texts");
+        assert_eq!(wrong("traces = []\n"), "traces = []: expected a list of texts and tables");
         let text = "traces = ['x']\npolicies = ['lru']\nsizes = ['5%']\nblock-size = 3";
         assert!(wrong(text).starts_with("block-size = 3: "));
         assert_eq!(wrong("sample = nan\n"), "sample = NaN: expected a finite number");
@@ -153,7 +188,7 @@ mod tests {
 
     #[test]
     fn names_tell_traces_apart() {
-        let of = |traces: &[&str]| names(&traces.iter().map(|trace| (*trace).to_owned()).collect::<Vec<_>>());
+        let of = names;
         assert_eq!(of(&["/a/x.csv", "/b/y.csv"]), ["x.csv", "y.csv"]);
         assert_eq!(of(&["/a/x.csv", "/b/x.csv", "/b/y.csv"]), ["a/x.csv", "b/x.csv", "y.csv"]);
         assert_eq!(of(&["/1/a/x", "/2/a/x", "/2/b/x"]), ["1/a/x", "2/a/x", "b/x"]);

@@ -8,23 +8,16 @@ use serde::Serialize;
 use crate::Error;
 use crate::keys::Keys;
 
+/// The keys of settings that say how traces are replayed.
+const REPLAY: [&str; 6] = ["policies", "sizes", "ops", "collapse", "sample", "warmup"];
+/// The keys of settings that say how a trace is read.
+pub(crate) const READING: [&str; 8] =
+    ["format", "columns", "block_size", "stream", "action", "recorded_sizes", "skip_bad", "limit"];
+
 /// The keys of settings.
-pub(crate) const KEYS: &[&str] = &[
-    "policies",
-    "sizes",
-    "format",
-    "columns",
-    "block_size",
-    "stream",
-    "action",
-    "recorded_sizes",
-    "skip_bad",
-    "limit",
-    "ops",
-    "collapse",
-    "sample",
-    "warmup",
-];
+pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
+    REPLAY.into_iter().chain(READING)
+}
 
 /// Settings as text, without those that are the default. Numbers, flags and policies that mean the same are written the same;
 /// sizes, shares, `columns` and names are as they were given.
@@ -75,7 +68,7 @@ impl Settings {
     /// The settings in JSON.
     pub fn parse(text: &str) -> Result<Settings, Error> {
         let mut keys = Keys::json(text)?;
-        keys.check(KEYS)?;
+        keys.check(&self::keys().collect::<Vec<_>>())?;
         Settings::take(&mut keys)
     }
 

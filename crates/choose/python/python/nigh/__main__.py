@@ -45,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def sweep(given: argparse.Namespace) -> int:
     """The command ``sweep``."""
-    traces, list_folder, settings, results = _nigh.sweep_list(given.list)
+    traces, list_folder, results = _nigh.sweep_list(given.list)
     path = results if given.results is None else given.results
     threads = threads_of(given.threads)
-    tasks = _sweep.tasks_of(traces, settings, list_folder)
+    tasks = _sweep.tasks_of(traces, list_folder)
     if given.dry_run:
         _sweep.find(tasks, _nigh.Folder(path, False) if os.path.exists(path) else None, threads)
         for task in tasks:

@@ -112,7 +112,8 @@ def sweep(
         "limit": limit_of(limit),
         "warmup": warmup_of(warmup),
     }
-    tasks = tasks_of((os.fspath(trace) for trace in traces), json.dumps(settings))
+    text = json.dumps(settings)
+    tasks = tasks_of((os.fspath(trace), text) for trace in traces)
     folder = None if results is None else _nigh.Folder(os.fspath(results), True)
     find(tasks, folder, threads_of(threads))
     execute(tasks, folder, executor=executor, threads=threads_of(threads), progress=progress)
@@ -144,12 +145,13 @@ def results(folder: str | os.PathLike[str]) -> Result:
     return result_of(tasks, os.fspath(folder))
 
 
-def tasks_of(patterns: Iterable[str], settings: str, folder: str = "") -> list[Task]:
-    """A task for each trace that matches; paths are relative to ``folder``."""
-    traces: list[str] = []
-    for pattern in patterns:
-        traces += _expand_uri(pattern) if is_uri(pattern) else _nigh.expand(folder, pattern)
-    jobs = _nigh.jobs(traces, settings)
+def tasks_of(patterns: Iterable[tuple[str, str]], folder: str = "") -> list[Task]:
+    """A task for each trace that matches a pattern, with the settings that come with it; paths are relative to ``folder``."""
+    traces: list[tuple[str, str]] = []
+    for pattern, settings in patterns:
+        found = _expand_uri(pattern) if is_uri(pattern) else _nigh.expand(folder, pattern)
+        traces += [(trace, settings) for trace in found]
+    jobs = _nigh.jobs(traces)
     return [Task(job, *_nigh.job_trace(job)) for job in jobs]
 
 
