@@ -608,6 +608,9 @@ pub(crate) struct SimArgs {
     /// Split the cache into this many parts, as 'nigh serve --shards' does; each has an equal share of the size and evicts on its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) shards: u32,
+    /// With several traces, the policy whose misses those of others are compared with [default: lru, or else fifo, if --policy has it]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) against: Option<String>,
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%. With --device, clocks
     /// start after them, too
     #[arg(long, value_name = "COUNT", default_value = "0")]

@@ -2,16 +2,20 @@
 
 use std::fmt::Write;
 
+use anyhow::bail;
 use nigh_sim::Row;
 use serde::Serialize;
 
 use crate::grid::Grid;
-use crate::results::{OPT, Results, csv, distinct, grouped, heading, percent};
+use crate::results::{OPT, Results, csv, distinct, grouped, heading, percent, unpublished};
 use crate::size::human_bytes;
 use crate::wrap::wrapped;
 
 /// The version of the JSON that [`Comparison`] becomes.
 const SCHEMA: u32 = 1;
+
+/// Policies whose misses others are compared with, in the order of preference.
+const BASELINES: [&str; 2] = ["lru", "fifo"];
 
 /// Longer names of traces are shown by their ends.
 const NAME_MOST: usize = 24;
@@ -21,6 +25,8 @@ const NAME_MOST: usize = 24;
 pub(crate) struct Comparison {
     schema: u32,
     traces: Vec<Results>,
+    /// The policy whose misses others are compared with.
+    against: Option<String>,
     standings: Vec<Standing>,
 }
 
@@ -34,15 +40,69 @@ struct Standing {
     wins: usize,
     /// Those in which it hits less than the first policy.
     losses: usize,
+    /// The reduction of the misses of the policy in `against`, by it; `None` for that policy, and where no cell has both.
+    reduction: Option<Reduction>,
+}
+
+/// By how much of the baseline's misses a policy has fewer, over all traces and sizes: 0.25 is a quarter fewer, and a negative
+/// number is more misses.
+#[derive(Debug, Serialize)]
+struct Reduction {
+    mean: f64,
+    worst: f64,
+    p10: f64,
+    p25: f64,
+    median: f64,
+    p75: f64,
+    p90: f64,
+}
+
+impl Reduction {
+    fn of(mut each: Vec<f64>) -> Option<Reduction> {
+        each.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| each[((each.len() - 1) as f64 * share).round() as usize];
+        (!each.is_empty()).then(|| Reduction {
+            mean: each.iter().sum::<f64>() / each.len() as f64,
+            worst: at(0.0),
+            p10: at(0.1),
+            p25: at(0.25),
+            median: at(0.5),
+            p75: at(0.75),
+            p90: at(0.9),
+        })
+    }
+
+    /// Its figures with their names, in the order of a table.
+    fn figures(&self) -> [(&'static str, f64); 7] {
+        [
+            ("mean", self.mean),
+            ("worst", self.worst),
+            ("10th percentile", self.p10),
+            ("25th percentile", self.p25),
+            ("median", self.median),
+            ("75th percentile", self.p75),
+            ("90th percentile", self.p90),
+        ]
+    }
 }
 
 impl Comparison {
-    pub(crate) fn new(traces: Vec<Results>) -> Comparison {
+    /// `against` names the policy whose misses others are compared with, one of those of the results; by default LRU, or else FIFO, if
+    /// it is one.
+    pub(crate) fn new(traces: Vec<Results>, against: Option<&str>) -> anyhow::Result<Comparison> {
         let policies = distinct(traces.iter().flat_map(Results::policies));
+        let is_there = |name: &str| policies.contains(&name);
+        let against = match against {
+            Some(name) if !is_there(name) => {
+                bail!("--against {name}: expected one of the policies {}", policies.join(", "))
+            }
+            Some(name) => Some(name.to_owned()),
+            None => BASELINES.iter().copied().find(|name| is_there(name)).map(str::to_owned),
+        };
         let first = policies.iter().find(|policy| **policy != OPT).copied().unwrap_or_default();
         let mut standings: Vec<Standing> = policies
             .iter()
-            .map(|policy| Standing { policy: (*policy).to_owned(), cells: 0, wins: 0, losses: 0 })
+            .map(|policy| Standing { policy: (*policy).to_owned(), cells: 0, wins: 0, losses: 0, reduction: None })
             .collect();
         for cells in traces.iter().flat_map(Results::cells) {
             let figure = |name: &str| cells.iter().find(|row| row.policy == name).map(|row| percent(row.hit_ratio));
@@ -54,7 +114,16 @@ impl Comparison {
                 standing.losses += usize::from(of_first.is_some_and(|first| own < first));
             }
         }
-        Comparison { schema: SCHEMA, traces, standings }
+        for standing in standings.iter_mut().filter(|standing| Some(&standing.policy) != against.as_ref()) {
+            let Some(baseline) = &against else { break };
+            let of_cell = |cells: Vec<&Row>| {
+                let misses = |name: &str| cells.iter().find(|row| row.policy == name).map(|row| 1.0 - row.hit_ratio);
+                let (baseline, own) = (misses(baseline)?, misses(&standing.policy)?);
+                (baseline > 0.0).then(|| 1.0 - own / baseline)
+            };
+            standing.reduction = Reduction::of(traces.iter().flat_map(Results::cells).filter_map(of_cell).collect());
+        }
+        Ok(Comparison { schema: SCHEMA, traces, against, standings })
     }
 
     /// A column for each policy: a row for each trace and size unless there are more traces than `most`, and how often each
@@ -103,7 +172,7 @@ impl Comparison {
         }
         grid.show(&mut text, width);
         if several && let Some(best) = self.standings.iter().max_by_key(|standing| standing.wins) {
-            let Standing { policy, cells, wins, losses } = best;
+            let Standing { policy, cells, wins, losses, .. } = best;
             let lost =
                 if policy == first { String::new() } else { format!(", and hits less than {first} in {losses}") };
             wrapped(
@@ -111,6 +180,17 @@ impl Comparison {
                 &format!("{policy} is the best, alone or with others, in {wins} of {cells} rows{lost}"),
                 width,
             );
+        }
+        let others: Vec<_> =
+            self.standings.iter().filter_map(|own| Some((&*own.policy, own.reduction.as_ref()?))).collect();
+        if let (Some(against), Some((_, first))) = (&self.against, others.first()) {
+            let _ = writeln!(text, "\nfewer misses than {against}, in % of these, over all rows");
+            let mut grid = Grid::new(&others.iter().map(|(policy, _)| *policy).collect::<Vec<_>>());
+            for (at, (name, _)) in first.figures().into_iter().enumerate() {
+                let shown = others.iter().map(|(_, reduction)| format!("{:.1}", 100.0 * reduction.figures()[at].1));
+                grid.row(name.to_owned(), shown);
+            }
+            grid.show(&mut text, width);
         }
         let noted = self.traces.iter().filter(|trace| !trace.notes.is_empty()).count();
         match shown.is_empty() {
@@ -120,6 +200,7 @@ impl Comparison {
             }
             true => {}
         }
+        wrapped(&mut text, &unpublished(&policies), width);
         text
     }
 

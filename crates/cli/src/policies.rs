@@ -50,6 +50,9 @@ fn detail(info: &Info) -> String {
     for param in info.params {
         let _ = writeln!(text, "  {}={}  {}", param.key, param.default, param.doc);
         let _ = writeln!(text, "    {}", param.values);
+        if let Some(published) = param.published {
+            let _ = writeln!(text, "    published: {published}");
+        }
     }
     text
 }
@@ -58,7 +61,7 @@ fn as_json(info: &Info) -> serde_json::Value {
     let params: Vec<_> = info
         .params
         .iter()
-        .map(|param| json!({ "key": param.key, "default": param.default, "values": param.values.to_string(), "doc": param.doc }))
+        .map(|param| json!({ "key": param.key, "default": param.default, "published": param.published, "values": param.values.to_string(), "doc": param.doc }))
         .collect();
     json!({
         "name": info.name,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use nigh_policy::Spec;
 use nigh_sim::{Row, TraceSummary};
 use serde::Serialize;
 
@@ -107,6 +108,7 @@ impl Results {
         for note in &self.notes {
             wrapped(&mut text, &format!("note: {note}"), width);
         }
+        wrapped(&mut text, &unpublished(&policies), width);
         text
     }
 
@@ -165,6 +167,24 @@ impl Results {
             text.push_str(if policies.contains(&OPT) { " but for opt, which knows the future" } else { "" });
         }
         text
+    }
+}
+
+/// Which of these policies have defaults that are not the published values; nothing if none has.
+pub(crate) fn unpublished(policies: &[&str]) -> String {
+    let specs = policies.iter().filter_map(|policy| policy.parse::<Spec>().ok());
+    let of_policy = |spec: Spec| {
+        let params = spec.unpublished();
+        let each =
+            params.map(|param| format!("{}={} ({})", param.key, param.default, param.published.unwrap_or_default()));
+        let each: Vec<String> = each.collect();
+        (!each.is_empty()).then(|| format!("{spec} {}", each.join(", ")))
+    };
+    let all: Vec<String> = specs.filter_map(of_policy).collect();
+    if all.is_empty() {
+        String::new()
+    } else {
+        format!("defaults that differ from the published values: {}", all.join("; "))
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     if sources.len() > 1 {
         ensure!(args.output.html.is_none(), "--html: the page shows one trace; --join makes one of several");
         let found = sources.into_iter().map(|opened| asked.replay(args, opened).map(|(found, _)| found.results));
-        let comparison = Comparison::new(found.collect::<anyhow::Result<_>>()?);
+        let comparison = Comparison::new(found.collect::<anyhow::Result<_>>()?, args.against.as_deref())?;
         return write_comparison(&args.output, &comparison);
     }
     let (found, references) = asked.replay(args, sources.pop().context("no trace was given")?)?;

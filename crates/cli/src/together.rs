@@ -15,6 +15,7 @@ pub(crate) type Refused = (&'static str, &'static [&'static str], &'static str);
 
 const SIM: &[Flag<SimArgs>] = &[
     ("--action", |args| args.input.action.is_some()),
+    ("--against", |args| args.against.is_some()),
     ("--collapse", |args| args.collapse),
     ("--columns", |args| args.input.columns.is_some()),
     ("--content none", |args| {
@@ -90,6 +91,8 @@ const SIM_REFUSED: &[Refused] = &[
     ("--gap", &["--think TIME"], "the time before each request is TIME, whatever the workload has"),
     ("--poisson", &["--think TIME"], "the time before each request is TIME, whatever the workload has"),
     ("--think", &["--pace of an open loop"], "only a closed loop waits for replies, and thinks after them"),
+    ("--against", &["a single trace"], "it compares policies over several traces"),
+    ("--against", &["--device", "--levels", "--contents", "--join"], "only replays of several traces are compared"),
     ("--join", &["a single trace"], "there is nothing to join it with"),
     ("--shared", &["a single trace"], "it shares its disks with no other"),
     ("--shared", &["--join"], "joined traces are one program"),

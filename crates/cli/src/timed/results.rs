@@ -14,7 +14,7 @@ use nigh_sim::timed::{
 use serde::Serialize;
 
 use crate::grid::{Column, Details, Grid, Line};
-use crate::results::{distinct, heading, peak_memory_bytes};
+use crate::results::{distinct, heading, peak_memory_bytes, unpublished};
 use crate::size::{human_bytes, human_time, percent};
 use crate::wrap::wrapped;
 
@@ -505,6 +505,7 @@ impl Results {
         for note in &self.notes {
             wrapped(&mut text, &format!("note: {note}"), width);
         }
+        wrapped(&mut text, &unpublished(&policies), width);
         text
     }
 

@@ -302,6 +302,7 @@ fn walk_sim(part: usize) {
     let aoio = ("--policy", "aoio");
     let flags = [
         flag("--join", "", &[]).of(Of::Two),
+        flag("--against", "fifo", &[("--policy", "lru,fifo")]).of(Of::Two),
         flag(GENERATED.0, GENERATED.1, &[REQUESTS]).or("zipf:blocks=50").of(Of::Nothing),
         flag(REQUESTS.0, REQUESTS.1, &[GENERATED]).or("250").of(Of::Nothing),
         flag("--seed", "7", &[GENERATED, REQUESTS]).or("8").of(Of::Nothing),

@@ -77,6 +77,26 @@ fn several_traces_are_compared_or_joined() {
     for part in ["loop.lirs", "twice.lirs", "wins", "losses to lru", "lirs is the best, alone or with others, in"] {
         assert!(table.contains(part), "no {part:?} in\n{table}");
     }
+    // LRU misses all of the loop; LIRS misses all but what it keeps of it, in each round but the first.
+    assert_eq!((&value["against"], &standing(0, "reduction")), (&"lru".into(), &Value::Null));
+    let misses = |policy: usize, trace: usize, size: usize| {
+        let row = &value["traces"][trace]["results"][policy * 2 + size];
+        1.0 - row["hit_ratio"].as_f64().unwrap()
+    };
+    let cells = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    let mut expected = cells.map(|(trace, size)| 1.0 - misses(1, trace, size) / misses(0, trace, size));
+    let figure = |name: &str| standing(1, "reduction")[name].as_f64().unwrap();
+    assert!((figure("mean") - expected.iter().sum::<f64>() / 4.0).abs() < 1e-12, "{value}");
+    expected.sort_unstable_by(f64::total_cmp);
+    assert_eq!((figure("worst"), figure("p90")), (expected[0], expected[3]));
+    assert!(table.contains("fewer misses than lru, in % of these") && table.contains("median"), "{table}");
+    assert!(table.contains("defaults that differ from the published values: lirs ghosts=1.5 (unlimited)"), "{table}");
+    assert!(compare(&["--against", "lirs"]).contains("fewer misses than lirs"));
+    let refused = |more: &[&str]| {
+        let output = nigh(&[&["sim", &looped, &twice], &flags[..], more].concat());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["--against", "arc"]).contains("--against arc: expected one of the policies lru, lirs, opt"));
     let csv = compare(&["--csv"]);
     assert_eq!(csv.lines().count(), 1 + 2 * 2 * 3);
     assert!(csv.starts_with("trace,policy,") && csv.contains("\ntwice.lirs,opt,"), "{csv}");

@@ -202,6 +202,7 @@ impl Configured for Amp {
         summary: "each piece of code has a partition with MRU, LRU or LFU, by how recent the blocks are that it reuses",
         paper: "Zhou, von Behren, Brewer, AMP: Program Context Specific Buffer Caching, USENIX ATC 2005",
         params: &[Param {
+            published: None,
             key: "ghosts",
             default: "1",
             values: HISTORY,

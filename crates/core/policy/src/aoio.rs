@@ -123,6 +123,7 @@ impl Configured for Aoio {
         summary: "classifies the issuing code: blocks of sequential code leave first, then random, short loops, loops",
         paper: "Li, Zhai, Ye, AOIO: Application Oriented I/O Optimization for Buffer Management, Symmetry 13(4), 2021",
         params: &[Param {
+            published: None,
             key: "ghosts",
             default: "3",
             values: HISTORY,

@@ -163,12 +163,14 @@ impl Configured for Auto {
         paper: "Waldspurger et al., Cache Modeling and Optimization using Miniature Simulations, USENIX ATC 2017 (simulations only)",
         params: &[
             Param {
+                published: None,
                 key: "candidates",
                 default: "lirs+s3-fifo+w-tinylfu+mq",
                 values: Values::Policies,
                 doc: "the policies to choose among; the first begins",
             },
             Param {
+                published: None,
                 key: "shadow",
                 default: "1024",
                 values: Values::Whole { least: 64, most: 1 << 20 },

@@ -32,6 +32,7 @@ impl Configured for Clock {
         summary: "evicts in the order of loading, but keeps a block that was hit for another round",
         paper: "Corbató, A Paging Experiment with the Multics System, MIT Project MAC Report MAC-M-384 1968",
         params: &[Param {
+            published: None,
             key: "first",
             default: "0",
             values: FLAG,

@@ -107,24 +107,28 @@ impl Configured for ClockPro {
                 chapter 3",
         params: &[
             Param {
+                published: None,
                 key: "cold",
                 default: "adaptive",
                 values: Values::Or("adaptive", &part(1, "one less than the cache")),
                 doc: "m_c, the resident cold pages: a share of the cache, a count of blocks, or adaptive",
             },
             Param {
+                published: None,
                 key: "start",
                 default: "1%",
                 values: part(1, "one less than the cache"),
                 doc: "m_c at the start, if it is adaptive: a share of the cache or a count of blocks",
             },
             Param {
+                published: Some("1"),
                 key: "ghosts",
                 default: "2",
                 values: HISTORY,
                 doc: "most non-resident pages in the list, as a multiple of the cache size",
             },
             Param {
+                published: None,
                 key: "overtaken",
                 default: "up",
                 values: Values::Words(&["up", "same"]),

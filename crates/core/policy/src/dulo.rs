@@ -72,6 +72,7 @@ impl Configured for Dulo {
         paper: "Jiang, Ding, Chen, Tan and Zhang, DULO, FAST 2005",
         params: &[
             Param {
+                published: None,
                 key: "bank",
                 default: "auto",
                 values: Values::Or("auto", &Values::Size),
@@ -79,6 +80,7 @@ impl Configured for Dulo {
                       4M in a cache below 80M, 20% below 20M; 1% on another base",
             },
             Param {
+                published: None,
                 key: "evicting",
                 default: "auto",
                 values: Values::Or("auto", &Values::Size),
@@ -86,24 +88,28 @@ impl Configured for Dulo {
                       20M; 8% on another base",
             },
             Param {
+                published: None,
                 key: "table",
                 default: "2%",
                 values: Values::Bytes,
                 doc: "most memory of the block table: a share of the cache, or bytes",
             },
             Param {
+                published: None,
                 key: "first",
                 default: "0",
                 values: FLAG,
                 doc: "whether a new block is young, 1 for yes; only with base=clock",
             },
             Param {
+                published: None,
                 key: "base",
                 default: "clock",
                 values: Values::Words(&BASES),
                 doc: "the policy that nominates blocks for the bank; clock is the paper's",
             },
             Param {
+                published: None,
                 key: "adapt",
                 default: "0",
                 values: FLAG,
@@ -111,12 +117,14 @@ impl Configured for Dulo {
                       that saves requests; only with base=clock",
             },
             Param {
+                published: None,
                 key: "position",
                 default: "1ms",
                 values: Values::Time { least_ms: 0.001, most_ms: 1e6 },
                 doc: "time (ms, us) to position the device for a sequence: H = L + (position + size * transfer) / size",
             },
             Param {
+                published: None,
                 key: "transfer",
                 default: "0ms",
                 values: Values::Time { least_ms: 0.0, most_ms: 1e6 },

@@ -336,18 +336,21 @@ impl Configured for Eelru {
         paper: "Smaragdakis, Kaplan, Wilson, EELRU: Simple and Effective Adaptive Page Replacement, SIGMETRICS 1999",
         params: &[
             Param {
+                published: None,
                 key: "early",
                 default: "7",
                 values: Values::Whole { least: 0, most: POINTS_MOST as u64 },
                 doc: "candidates for the early eviction point; 0 is LRU",
             },
             Param {
+                published: None,
                 key: "late",
                 default: "6",
                 values: Values::Whole { least: 0, most: POINTS_MOST as u64 },
                 doc: "candidates for the late eviction point; 0 is LRU",
             },
             Param {
+                published: None,
                 key: "reach",
                 default: "250%",
                 values: Values::Portion {
@@ -359,6 +362,7 @@ impl Configured for Eelru {
                 doc: "the latest eviction point, as a share of the cache or a count of blocks",
             },
             Param {
+                published: None,
                 key: "age",
                 default: "100%",
                 values: multiple(1),

@@ -163,24 +163,28 @@ impl Configured for Fbr {
         paper: "Robinson, Devarakonda, Data Cache Management Using Frequency-Based Replacement, SIGMETRICS 1990",
         params: &[
             Param {
+                published: Some("found for each workload"),
                 key: "new",
                 default: "25%",
                 values: part(0, "the cache without the old section"),
                 doc: "blocks in the new section, as a share of the cache or a count",
             },
             Param {
+                published: None,
                 key: "old",
                 default: "60%",
                 values: part(1, "the size of the cache"),
                 doc: "blocks in the old section, as a share of the cache or a count",
             },
             Param {
+                published: None,
                 key: "cmax",
                 default: "32",
                 values: Values::Whole { least: 1, most: CHAINS as u64 - 1 },
                 doc: "C_max: if all old blocks have more references than this, the least recently used leaves",
             },
             Param {
+                published: None,
                 key: "amax",
                 default: "100",
                 values: Values::Whole { least: 2, most: u32::MAX as u64 },

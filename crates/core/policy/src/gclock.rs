@@ -37,12 +37,14 @@ impl Configured for GClock {
                 Transaction Processing, SIGMETRICS 1992",
         params: &[
             Param {
+                published: None,
                 key: "first",
                 default: "1",
                 values: Values::Whole { least: 0, most: 255 },
                 doc: "the counter of a new block, in rounds, at most max",
             },
             Param {
+                published: None,
                 key: "max",
                 default: "5",
                 values: Values::Whole { least: 1, most: 255 },

@@ -98,6 +98,7 @@ impl Configured for Linux {
         summary: "the kernel's page cache: inactive and active lists; a page refaulted soon after its eviction is active",
         paper: "Linux 6.18 without MGLRU, mm/vmscan.c, mm/swap.c, mm/workingset.c",
         params: &[Param {
+            published: None,
             key: "refault",
             default: "1",
             values: FLAG,

@@ -86,24 +86,28 @@ impl<O: Orders> Configured for Lirs<O> {
         paper: "Jiang and Zhang, LIRS, SIGMETRICS 2002; Jiang, dissertation, College of William and Mary 2004, chapter 2",
         params: &[
             Param {
+                published: None,
                 key: "hir",
                 default: "1%",
                 values: part(1, "one less than the cache"),
                 doc: "L_hirs, the resident HIR blocks: a share of the cache (at least 2 blocks) or a count",
             },
             Param {
+                published: Some("unlimited"),
                 key: "ghosts",
                 default: "1.5",
                 values: HISTORY,
                 doc: "most non-resident blocks in stack S, as a multiple of the cache size",
             },
             Param {
+                published: None,
                 key: "stack",
                 default: "none",
                 values: Values::Or("none", &Values::Factor { least: 1.0, most: 1e6 }),
                 doc: "most entries of stack S, as a multiple of the cache size",
             },
             Param {
+                published: None,
                 key: "threshold",
                 default: "100%",
                 values: Values::Or("none", &Values::Factor { least: 0.0, most: 1e6 }),

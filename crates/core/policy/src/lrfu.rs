@@ -118,12 +118,14 @@ impl Configured for Lrfu {
                 Policies, IEEE Transactions on Computers 2001",
         params: &[
             Param {
+                published: Some("found for each workload"),
                 key: "lambda",
                 default: "0.001",
                 values: Values::Real { least: 0.0, most: 1.0 },
                 doc: "the weight of a reference halves every 1/lambda references: 0 is LFU, 1 is LRU",
             },
             Param {
+                published: None,
                 key: "correlated",
                 default: "0",
                 values: Values::Whole { least: 0, most: u32::MAX as u64 },

@@ -138,12 +138,14 @@ impl Configured for Lru2 {
         paper: "O'Neil, O'Neil, Weikum, The LRU-K Page Replacement Algorithm for Database Disk Buffering, SIGMOD 1993",
         params: &[
             Param {
+                published: Some("a time, for instance 5 s"),
                 key: "correlated",
                 default: "0",
                 values: Values::Whole { least: 0, most: u32::MAX as u64 },
                 doc: "the Correlated Reference Period: references to a block within this many references count as one",
             },
             Param {
+                published: Some("those of a time, for instance 200 s"),
                 key: "ghosts",
                 default: "1",
                 values: HISTORY,

@@ -112,18 +112,21 @@ impl Configured for Mq {
         paper: "Zhou, Philbin, Li, The Multi-Queue Replacement Algorithm for Second Level Buffer Caches, USENIX 2001",
         params: &[
             Param {
+                published: None,
                 key: "queues",
                 default: "8",
                 values: Values::Whole { least: 1, most: QUEUES_MOST as u64 },
                 doc: "LRU queues, the paper's m",
             },
             Param {
+                published: Some("the most frequent distance between two references to a block"),
                 key: "life",
                 default: "400%",
                 values: multiple(1),
                 doc: "references after which an unused block is demoted, as a share of the cache or a count",
             },
             Param {
+                published: None,
                 key: "out",
                 default: "400%",
                 values: multiple(0),

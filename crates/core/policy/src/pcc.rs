@@ -66,12 +66,14 @@ impl Configured for Pcc {
         paper: "Gniady, Butt, Hu, Program-Counter-Based Pattern Classification in Buffer Caching, OSDI 2004",
         params: &[
             Param {
+                published: None,
                 key: "threshold",
                 default: "4",
                 values: Values::Whole { least: 1, most: 1_000_000 },
                 doc: "consecutive references that classify code, less those that speak against",
             },
             Param {
+                published: None,
                 key: "ghosts",
                 default: "3",
                 values: HISTORY,

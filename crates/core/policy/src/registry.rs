@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::{Policy, Room};
 use nigh_text::nearest;
 
-use crate::spec::{Configured, Info, Params, Setup, Spec, SpecError};
+use crate::spec::{Configured, Info, Param, Params, Setup, Spec, SpecError};
 use crate::values::Values;
 use crate::visit::Visit;
 
@@ -115,6 +115,11 @@ impl Spec {
         let mut lists = info.params.iter().filter(|param| param.values == Values::Policies);
         info.spatial
             || lists.any(|param| params.policies(param.key).is_ok_and(|specs| specs.iter().any(Spec::is_spatial)))
+    }
+
+    /// The parameters that have a default which is not the published value, and were not given.
+    pub fn unpublished(&self) -> impl Iterator<Item = &'static Param> {
+        self.info().params.iter().filter(|param| param.published.is_some() && !self.gives(param.key))
     }
 
     /// The description of its policy.

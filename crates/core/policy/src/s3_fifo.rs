@@ -141,18 +141,21 @@ impl Configured for S3Fifo {
         paper: "Yang, Zhang, Qiu, Yue, Rashmi, FIFO Queues are All You Need for Cache Eviction, SOSP 2023",
         params: &[
             Param {
+                published: None,
                 key: "small",
                 default: "10%",
                 values: part(1, "the size of the cache"),
                 doc: "the length of S at which victims come from it: a share of the cache or a count",
             },
             Param {
+                published: None,
                 key: "ghosts",
                 default: "0.9",
                 values: HISTORY,
                 doc: "most blocks that G remembers, as a multiple of the cache size; the default is the size of M",
             },
             Param {
+                published: None,
                 key: "warmup",
                 default: "small",
                 values: Values::Words(&["small", "main"]),

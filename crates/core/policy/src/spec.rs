@@ -19,7 +19,7 @@ pub struct Info {
     pub summary: &'static str,
     /// The work that specifies it: authors, title, venue and year.
     pub paper: &'static str,
-    /// Its parameters, with the paper's defaults.
+    /// Its parameters, with the paper's defaults unless they say otherwise.
     pub params: &'static [Param],
     /// Whether it needs the future, and so runs in replay only.
     pub offline: bool,
@@ -40,6 +40,8 @@ pub struct Param {
     pub values: Values,
     /// Meaning and unit, in one line.
     pub doc: &'static str,
+    /// The value of the work that specifies the policy, if the default is another one.
+    pub published: Option<&'static str>,
 }
 
 /// What the host provides when it creates a policy.
@@ -117,6 +119,11 @@ impl Spec {
         self.text = format!("{name}{rest}");
         self.name = name.to_owned();
         self
+    }
+
+    /// Whether it sets the parameter `key`.
+    pub(crate) fn gives(&self, key: &str) -> bool {
+        self.given.iter().any(|(given, _)| given == key)
     }
 
     /// The name of the policy.

@@ -49,12 +49,14 @@ impl Configured for TwoQ {
                 Algorithm, VLDB 1994",
         params: &[
             Param {
+                published: None,
                 key: "in",
                 default: "25%",
                 values: part(0, "one less than the cache"),
                 doc: "Kin, the length of A1in above which victims come from it: a share of the cache or a count",
             },
             Param {
+                published: None,
                 key: "out",
                 default: "50%",
                 values: multiple(0),

@@ -88,12 +88,14 @@ impl Configured for Ubm {
                 that Exploits Sequential and Looping References, OSDI 2000",
         params: &[
             Param {
+                published: None,
                 key: "threshold",
                 default: "4",
                 values: Values::Whole { least: 2, most: 1_000_000 },
                 doc: "consecutive references to a file that are a sequence",
             },
             Param {
+                published: None,
                 key: "ghosts",
                 default: "1",
                 values: HISTORY,

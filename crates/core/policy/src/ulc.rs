@@ -10,12 +10,14 @@ pub(crate) const INFO: Info = Info {
     paper: "Jiang, dissertation, College of William and Mary 2004, chapter 5",
     params: &[
         Param {
+            published: None,
             key: "ghosts",
             default: "1",
             values: HISTORY,
             doc: "most blocks in uniLRUstack that no level has, as a multiple of the size of all levels",
         },
         Param {
+            published: None,
             key: "first",
             default: "adapt",
             values: Values::Words(&["out", "last", "adapt"]),

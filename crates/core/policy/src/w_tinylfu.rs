@@ -220,18 +220,21 @@ impl Configured for WTinyLfu {
                 Storage 2017",
         params: &[
             Param {
+                published: None,
                 key: "window",
                 default: "1%",
                 values: part(1, "the size of the cache"),
                 doc: "blocks in the window, as a share of the cache or a count",
             },
             Param {
+                published: None,
                 key: "protected",
                 default: "80%",
                 values: part(0, "one less than the cache without the window"),
                 doc: "blocks in the protected segment, as a share of the cache without its window or a count",
             },
             Param {
+                published: None,
                 key: "sample",
                 default: "10",
                 values: Values::Whole { least: 1, most: 1000 },
