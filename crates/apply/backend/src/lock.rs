@@ -34,7 +34,7 @@ pub(crate) fn unlock_image(file: &File) {
     let _ = file.unlock();
 }
 
-/// Locks `file`, for one writer or for any number of readers. What a process that is gone still has under way is waited for.
+/// Locks `file`, for one writer or for any number of readers. It waits for operations of a killed process that are still under way.
 pub(crate) fn lock(file: &File, shared: bool) -> Result<(), TryLockError> {
     let begin = Instant::now();
     loop {
@@ -98,7 +98,7 @@ pub(crate) fn in_use(metadata: &Metadata) -> io::Error {
 }
 
 /// QEMU's locks on images: shared locks of single bytes, by open file description, whatever data the bytes have. One byte stands for each
-/// right that is used, and another one for each right that nobody else may use. What QEMU does is in its `block/file-posix.c`;
+/// right that is used, and another one for each right that nobody else may use. QEMU's part is in its `block/file-posix.c`;
 /// `/proc/locks` shows the bytes.
 mod image {
     use std::fs::File;

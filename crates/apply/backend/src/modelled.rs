@@ -43,7 +43,7 @@ impl Modelled {
     }
 }
 
-/// What a modelled device does for `job`.
+/// The modelled device's request for `job`.
 pub(crate) fn request(job: &Job) -> Request {
     let kind = match job.operation.action {
         Action::Read(_) => Kind::Read,
@@ -99,7 +99,7 @@ mod tests {
         Request { kind: Kind::Read, offset_bytes: block * 4096, bytes: 4096 }
     }
 
-    /// What comes while the device works on as many requests as it can waits for the first of them to end.
+    /// A request that arrives while the device works on as many as it can waits for the first of them to end.
     #[test]
     fn requests_beyond_what_the_device_does_at_once_wait() {
         for (name, count) in [("hdd-10k", 50), ("ssd-sata", 500), ("net-volume", 500)] {

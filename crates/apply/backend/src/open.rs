@@ -137,7 +137,7 @@ impl OpenFile {
         // With O_EXCL, a block device that is mounted is not opened.
         let exclusive = if options.read_only { 0 } else { libc::O_EXCL };
         let (buffered, block_device) = open_plain(path, options.read_only, exclusive)?;
-        // The engine does the reading ahead. Where advice is not taken, nothing is lost.
+        // The engine reads ahead. If the advice is not taken, nothing is lost.
         let _ = fadvise(&buffered, 0, None, Advice::Random);
         let direct = match open_direct(&buffered, options) {
             Ok(direct) => Some(direct),
@@ -180,13 +180,13 @@ impl OpenFile {
         check(&file, read_only).map_err(locked)
     }
 
-    /// What most operations go through. It has the lock: where a process is killed, the lock stays until the kernel is done with what
-    /// the process had under way there.
+    /// The file of most operations. It has the lock: if the process is killed, the lock stays until the kernel has finished the
+    /// operations that the process had under way there.
     pub(crate) fn way(&self) -> &File {
         self.direct.as_ref().map_or(&self.buffered, |direct| &direct.file)
     }
 
-    /// What an operation on `range` goes through: directly, if all of it can.
+    /// The file for an operation on `range`: the one with O_DIRECT if all of the range can be transferred directly.
     pub(crate) fn way_of(&self, range: &Range<u64>) -> &File {
         match &self.direct {
             Some(direct) if self.direct_bytes(range) == range.end - range.start => &direct.file,
@@ -266,7 +266,7 @@ impl OpenFile {
         range.end <= self.size.load(Ordering::Relaxed)
     }
 
-    /// Looks whether somebody else changed it, and logs that. What cannot be found out now is looked at later.
+    /// Checks whether another process changed it, and logs that. A check that is not possible now is repeated later.
     pub(crate) fn watch(&self) {
         let _ = self.look_at_size();
         let is_gone = !self.block_device && self.buffered.metadata().is_ok_and(|metadata| metadata.nlink() == 0);

@@ -12,7 +12,7 @@ use crate::level::PLACES;
 use crate::open::{OpenFile, Options};
 use crate::perform;
 
-/// Where O_DIRECT may transfer from and to.
+/// Alignment of memory for O_DIRECT.
 const ALIGN: usize = 4096;
 
 /// The places of a file that is open, which is locked meanwhile. Each has room for a block.

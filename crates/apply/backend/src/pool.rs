@@ -144,7 +144,7 @@ mod models {
         });
     }
 
-    /// Whoever drops a pool waits until its jobs are done: the bytes are in the file, and no thread has the frames.
+    /// Dropping a pool waits until its jobs are done: the bytes are in the file, and no thread has the frames.
     #[test]
     fn a_pool_ends_after_its_jobs() {
         let file = file(&[0, 0]);

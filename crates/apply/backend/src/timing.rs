@@ -11,7 +11,7 @@ use nigh_device::{Batch, Timed};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::open::{OpenFile, Options};
 
-/// What buffers are aligned to: enough for O_DIRECT of every block size up to a page.
+/// Alignment of buffers: enough for O_DIRECT of every block size up to a page.
 const ALIGN: usize = 4096;
 
 /// A file or block device that is read and never written, past the page cache.

@@ -128,7 +128,7 @@ impl Disk {
         self.volume
     }
 
-    /// Who is charged for its blocks.
+    /// The tenant that is charged for its blocks.
     pub fn tenant(&self) -> Tenant {
         self.tenant
     }

@@ -187,7 +187,7 @@ pub(crate) fn shut_down(common: &Common, threads: Vec<JoinHandle<()>>) -> Result
     result(std::mem::take(&mut *lock(&unwritten)))
 }
 
-/// As `shut_down`, for at most `limit`. What remains to be done then is done as long as the process lives.
+/// As `shut_down`, for at most `limit`. Work that remains then is done as long as the process lives.
 pub(crate) fn shut_down_within(
     common: &Arc<Common>,
     threads: Vec<JoinHandle<()>>,

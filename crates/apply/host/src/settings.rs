@@ -144,7 +144,7 @@ pub struct LevelSettings {
 /// Encoded blocks: part of the memory keeps what left the frames, equal and similar blocks once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ContentSettings {
-    /// What is stored once, and how the rest is encoded.
+    /// The scheme: which blocks are stored once, and how the rest is encoded.
     pub scheme: Scheme,
     /// The processor time for encoding, as a share of one processor.
     pub cpu: f64,
