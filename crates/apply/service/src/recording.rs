@@ -31,7 +31,7 @@ const CHECKPOINT: Duration = Duration::from_secs(10);
 /// How long the end of a recording is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is to be recorded, and where.
+/// The requests to record, and the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// The trace to write; its name tells the format, such as `.parquet` or `.csv.zst`.
@@ -156,7 +156,7 @@ pub struct Asked {
     pub since: Instant,
 }
 
-/// What connections record into.
+/// The recording of all connections.
 #[derive(Default)]
 pub struct Recorder {
     /// Whether there is anything to do for a request.

@@ -27,7 +27,7 @@ fn is_readable(input: &OwnedFd) -> bool {
     again(|| poll(&mut ends, Some(&Timespec::default()))).is_ok_and(|count| count > 0)
 }
 
-/// What bytes come from and go to. One thread reads; one at a time writes.
+/// The two directions of a connection's bytes. One thread reads; one at a time writes.
 #[derive(Debug)]
 pub struct Stream {
     ends: Ends,
@@ -51,7 +51,7 @@ enum Ends {
 }
 
 impl Stream {
-    /// What `input` and `output` are: a socket as input, which then is for both directions whatever the output is, or pipes.
+    /// The stream of `input` and `output`: a socket as input, which then is for both directions whatever the output is, or pipes.
     pub(crate) fn of(input: OwnedFd, output: OwnedFd) -> Stream {
         match sockopt::socket_type(&input) {
             Ok(_) => Stream::socket(input),
@@ -109,7 +109,7 @@ impl Stream {
     }
 
     /// Writes at least a byte of `slices`, of which there are at most [`SLICES_MAX`]. Without `wait` it may be that none
-    /// can be written: `WouldBlock`. Whoever was told that has to come again with the same bytes.
+    /// can be written: `WouldBlock`. The caller then has to call again with the same bytes.
     pub fn write(&self, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
         match &self.ends {
             Ends::Socket(socket, secure) => match secure.get() {

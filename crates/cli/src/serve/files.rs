@@ -7,7 +7,7 @@ use super::Plan;
 use crate::args::ServeArgs;
 use crate::sandbox::{Rules, change, read, socket};
 
-/// What `plan` needs. It can wait for targets.
+/// The files and sockets that `plan` needs. It can wait for targets.
 pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
     for disk in plan.settings.exports.iter().map(|export| &export.disk) {
         // Afterwards, it cannot be known which process has locked it.

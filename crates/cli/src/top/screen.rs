@@ -51,14 +51,14 @@ fn shorten(name: &mut String, most: usize) {
     }
 }
 
-/// What is shown, and how.
+/// The settings of the display.
 struct View {
     interval: Option<Interval>,
     sort: SortArg,
     paused: bool,
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum Action {
     Quit,
