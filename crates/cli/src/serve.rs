@@ -42,7 +42,7 @@ use given::Given;
 
 const MEMORY: &str = "512M";
 const POLICY: &str = "lirs";
-/// How much larger than at the start the cache can become, unless said otherwise.
+/// How much larger than at the start the cache can become, by default.
 const GROWTH: u64 = 2;
 
 /// The settings in a file of `--config`. Flags on the command line override them.

@@ -164,7 +164,7 @@ impl LevelLink {
 
 /// The most places that left and were not looked at yet.
 const LEFT_MOST: usize = 64 << 10;
-/// Places whose blocks are gone, of those that are said at a time.
+/// Most places of gone blocks in one report.
 const GONE_AT_ONCE: usize = 4096;
 
 impl ServerState {

@@ -61,7 +61,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Whether what is left to do, here and for whom reads it, takes so long that a thread that others need should not do it.
+    /// Whether the remaining work, here and for the reader, takes too long for a thread that others need.
     pub fn is_long(&self) -> bool {
         matches!(self.operation.action, Action::Read(_)) && self.operation.length >= LONG
     }
@@ -144,10 +144,10 @@ pub trait Device: Send {
     /// Starts what can be started and appends what is complete. Does not wait.
     fn poll(&mut self, now: Instant, done: &mut Vec<Completion>);
 
-    /// When `poll` has something to do although [`Device::signal`] says nothing.
+    /// When `poll` has something to do although [`Device::signal`] is not readable.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Becomes readable when `poll` has something to do. `None` where the deadline says it all.
+    /// Becomes readable when `poll` has something to do. `None` if the deadline suffices.
     fn signal(&self) -> Option<BorrowedFd<'_>>;
 
     /// Whether there may be something to do without any operation, too: `poll`, the deadline and the signal count always.

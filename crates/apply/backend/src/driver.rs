@@ -155,7 +155,7 @@ impl Driver {
         }
     }
 
-    /// Takes what others have sent, with `jobs` as scratch memory; says whether to stop.
+    /// Takes what others have sent, with `jobs` as scratch memory; returns whether to stop.
     fn receive(&mut self, jobs: &mut Vec<Job>) -> bool {
         let mut inbox = self.common.inbox();
         inbox.asleep = false;
@@ -234,7 +234,7 @@ mod models {
             self.0.0.lock().expect("no error")
         }
 
-        /// Starts the thread, which does so many jobs. `signal` is the driver's: it stands for a descriptor of the device.
+        /// Starts the thread, which does this many jobs. `signal` is the driver's: it stands for a descriptor of the device.
         fn work(&self, jobs: usize, driver: &Handle) -> thread::JoinHandle<()> {
             let (device, driver) = (self.clone(), driver.clone());
             thread::spawn(move || {
@@ -306,7 +306,7 @@ mod models {
         });
     }
 
-    /// Two threads give one operation each to a driver that is told to stop: it ends when both are done.
+    /// Two threads give one operation each to a driver that is being stopped: it ends when both are done.
     #[test]
     fn a_driver_ends_after_its_operations() {
         check(2, || {

@@ -8,7 +8,7 @@ use nigh_text::did_you_mean;
 /// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// It says nothing.
+    /// It is empty.
     #[error("a target is missing")]
     Empty,
     /// The word before the first colon is no kind of target.
@@ -25,7 +25,7 @@ pub enum TargetError {
         /// The limit.
         most: usize,
     },
-    /// A wrapper does not say what it wraps.
+    /// A wrapper has no target.
     #[error("`{kind}:` lacks a part: it is written `{form}`")]
     Form {
         /// Which wrapper.
@@ -82,7 +82,7 @@ pub enum OpenErrorKind {
     Busy,
     /// It is no regular file or block device.
     Unsuitable,
-    /// The system said no for another reason.
+    /// The system refused for another reason.
     System,
 }
 

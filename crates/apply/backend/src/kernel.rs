@@ -86,7 +86,7 @@ fn release_run(run: Option<(*mut u8, usize)>, page: usize) {
     let whole = bytes.saturating_sub(skipped) / page * page;
     if whole > 0 {
         // SAFETY: the pages are inside slices that `release_memory` borrows mutably, one behind the other without a gap, so
-        // nobody else looks at them; the memory is the process's own and private, so it reads as before or as zeros.
+        // nobody else reads them; the memory is the process's own and private, so it reads as before or as zeros.
         let _ = unsafe { madvise(start.wrapping_add(skipped).cast(), whole, Advice::LinuxDontNeed) };
     }
 }

@@ -80,7 +80,7 @@ pub struct Home {
     pub volume: Volume,
     /// The host's name for it.
     pub name: String,
-    /// As its [`Geometry`](crate::Geometry) said after the last write.
+    /// As its [`Geometry`](crate::Geometry) reported after the last write.
     pub stamp: Stamp,
 }
 

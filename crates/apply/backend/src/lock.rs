@@ -9,7 +9,7 @@ use crate::process::{has_ended, state};
 
 /// How long a lock is waited for that a process left behind.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Between two looks at it.
+/// Interval between two checks of it.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Locks the image `file`, for one writer or for any number of readers, also against QEMU and its tools.
@@ -28,7 +28,7 @@ pub(crate) fn lock_image(file: &File, shared: bool) -> Result<(), TryLockError> 
     }
 }
 
-/// Errors are ignored: they say that the file was not locked.
+/// Errors are ignored: they mean that the file was not locked.
 pub(crate) fn unlock_image(file: &File) {
     let _ = image::unlock(file);
     let _ = file.unlock();
@@ -71,7 +71,7 @@ pub(crate) fn check(file: &File, shared: bool) -> io::Result<()> {
     Err(in_use(&file.metadata()?))
 }
 
-/// The process that has locked a file with `flock`, where the system tells it.
+/// The process that has locked a file with `flock`, if the system reports it.
 fn holder(metadata: &Metadata) -> Option<String> {
     let id = id(metadata);
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -114,7 +114,7 @@ mod image {
     /// Beyond all of them.
     const END: i64 = 300;
 
-    /// Locks `file`, so that no other program that looks at these locks writes or resizes it. Returns false if another's lock is in the way.
+    /// Locks `file`, so that no other program that respects these locks writes or resizes it. Returns false if another's lock is in the way.
     pub(super) fn lock(file: &File, shared: bool) -> io::Result<bool> {
         let used = if shared { &[READ][..] } else { &[READ, WRITE] };
         let forbidden = &[WRITE, RESIZE];

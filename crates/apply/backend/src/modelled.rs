@@ -49,7 +49,7 @@ pub(crate) fn request(job: &Job) -> Request {
         Action::Read(_) => Kind::Read,
         Action::Write(_) => Kind::Write,
         Action::Flush => Kind::Flush,
-        // A drive told to write zeros does not get them over its interface.
+        // A drive that writes zeros does not receive them over its interface.
         Action::Discard | Action::Zeroes { .. } => Kind::Trim,
     };
     Request { kind, offset_bytes: job.operation.offset, bytes: job.bytes }
@@ -110,7 +110,7 @@ mod tests {
             let mut waited = 0;
             for n in 0..count {
                 let (now, request) = (n * 10_000, read(n * 7919 % 100_000));
-                // The same, told one by one.
+                // The same, added one by one.
                 let mut start = now;
                 outstanding.retain(|&end| end > now);
                 if outstanding.len() == plain.parallel() {

@@ -19,10 +19,10 @@ use crate::stamp::{self, Stamp};
 
 /// A page of the page cache, in bytes: direct and buffered transfers never share one.
 const PAGE: u64 = 4096;
-/// The alignment that O_DIRECT is taken to need where the system does not say.
+/// The alignment that O_DIRECT is assumed to need if the system does not report it.
 const USUAL_ALIGN: u64 = 4096;
 
-/// The type of file systems in user space, as `statfs` tells it. A process that has direct operations there does not end before
+/// The type of file systems in user space, as `statfs` reports it. A process that has direct operations there does not end before
 /// they do, even if it is killed.
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
@@ -194,7 +194,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether the kernel takes an operation on and says at once that it would have to wait. On other files, such as those of
+    /// Whether the kernel accepts an operation and reports at once that it would have to wait. On other files, such as those of
     /// file systems in user space, io_uring itself may wait for the file.
     pub(crate) fn knows_no_wait(&self) -> bool {
         let mut byte = [0];

@@ -30,11 +30,11 @@ use exchange::{Exchange, Query};
 use link::Link;
 use server::Server;
 
-/// How long jobs wait for a server that is gone or silent, unless its URI says otherwise.
+/// How long jobs wait for a server that is gone or silent, unless its URI sets another time.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a server is waited for when it is opened.
 const OPENING: Duration = Duration::from_secs(10);
-/// Connections at a time, where the server allows several, unless its URI says otherwise.
+/// Connections at a time, if the server allows several, unless its URI sets another number.
 const CONNECTIONS: usize = 4;
 const CONNECTIONS_MAX: usize = 16;
 /// How long somebody who asks for extents waits.

@@ -52,7 +52,7 @@ pub enum Target {
     Raw(PathBuf),
     /// Another target, whose file others may have open and change.
     Unlocked(Box<Target>),
-    /// Memory of so many bytes, zeros at first.
+    /// Memory of this many bytes, zeros at first.
     Memory(u64),
     /// An export of an NBD server.
     Nbd(NbdExport),
@@ -155,7 +155,7 @@ impl Target {
         self.objects().is_some()
     }
 
-    /// The error if another process has its file locked, by name: for programs that cannot look at other processes when they
+    /// The error if another process has its file locked, by name: for programs that cannot inspect other processes when they
     /// open the target.
     pub fn check_locks(&self, read_only: bool) -> Result<(), OpenError> {
         match self {

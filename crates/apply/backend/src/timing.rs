@@ -35,7 +35,7 @@ impl ReadTimer {
         self.0.look_at_size()
     }
 
-    /// Does the reads of `batch`, as many at a time as it says, with a thread for each of those.
+    /// Does the reads of `batch`, as many at a time as its depth, with a thread for each of those.
     pub fn run(&self, batch: &Batch) -> io::Result<Timed> {
         let next = AtomicUsize::new(0);
         let ready = Barrier::new(batch.outstanding);

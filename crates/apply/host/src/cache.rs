@@ -301,7 +301,7 @@ impl Cache {
             // Before the completion, after which the disk may be removed.
             self.log_fault(&operation, fault);
         }
-        // Before the completion: what is said of the place of this operation is about the block that was there before.
+        // Before the completion: news of this operation's place concern the block that was there before.
         self.note_news(port, sender, work);
         let level = self.levels.iter().find(|level| level.port() == port);
         let mismatches = |core: &Core| {

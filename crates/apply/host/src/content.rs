@@ -108,7 +108,7 @@ pub struct ContentStatistics {
     pub saved_bytes: u64,
     /// Memory of the index and of what is known of contents, in bytes; in addition to `bytes`.
     pub metadata_bytes: u64,
-    /// One of so many blocks that leave memory is encoded: more than one if encoding did not pay.
+    /// One of this many blocks that leave memory is encoded: more than one if encoding did not pay.
     pub one_of: u64,
     /// Blocks that were encoded.
     pub encoded: u64,
@@ -318,7 +318,7 @@ impl Default for Decoder {
     }
 }
 
-/// The engine is told that a store failed.
+/// A store failed: the engine is notified.
 fn void(encoding: Encoding) -> Completion {
     Job::new(encoding.shard, encoding.operation).finish(Err(Fault::SHUT_DOWN))
 }

@@ -18,7 +18,7 @@ use crate::work::{Waiter, Work};
 
 /// How long an end with a limit waits for a change of the host in progress, which may wait for a device.
 const CHANGING: Duration = Duration::from_secs(1);
-/// The interval between looks at disks that are being changed.
+/// The interval between checks of disks that are being changed.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Receives the shards' replies about one disk.

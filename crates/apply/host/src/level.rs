@@ -48,12 +48,12 @@ pub(crate) struct Level {
     pub(crate) link: Option<Arc<LevelLink>>,
     /// Operations that its device failed.
     pub(crate) faults: Faults,
-    /// Blocks that were not read as they were stored, and when the log told so last.
+    /// Blocks that were not read as they were stored, and when that was logged last.
     mismatches: AtomicU64,
     told: Mutex<Option<Instant>>,
 }
 
-/// After the log told of blocks that differ, it is silent for so long.
+/// Pause of the log after it reported blocks that differ.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The file of a level that has not started yet, and its saved index.

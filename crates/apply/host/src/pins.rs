@@ -59,7 +59,7 @@ impl Pins {
         self.most / 4
     }
 
-    /// Grants as many blocks more as `client` needs for those that it has counted already. Returns whether there are so many.
+    /// Grants as many blocks more as `client` needs for those that it has counted already. Returns whether there are enough.
     fn grant(&self, client: &Arc<Pinning>) -> bool {
         // Dropped after the lock: the last owner of a client locks it.
         let mut looked_at = Vec::new();

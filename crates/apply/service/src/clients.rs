@@ -24,7 +24,7 @@ use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
 use crate::stream::Stream;
 
-/// How long those have who cannot be told to leave.
+/// Time for clients that cannot be asked to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
 
 /// How long a new connection waits for the end of others that are being closed.

@@ -54,7 +54,7 @@ pub enum Command {
         #[serde(default)]
         discard: bool,
     },
-    /// Hear what is said on behalf of an export's clients.
+    /// Apply directives on behalf of an export's clients.
     Hint {
         /// The export.
         name: String,
@@ -65,7 +65,7 @@ pub enum Command {
         #[serde(default)]
         directives: String,
     },
-    /// Tell what was said, as far as it holds.
+    /// Report the directives in force.
     Hints {
         /// Of which export.
         name: String,

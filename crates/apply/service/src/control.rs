@@ -82,7 +82,7 @@ pub enum ControlError {
     /// The reply is not valid.
     #[error("no answer of a server: {0}")]
     Form(#[from] serde_json::Error),
-    /// The server says why.
+    /// The server's error.
     #[error("{0}")]
     Refused(String),
 }
@@ -113,7 +113,7 @@ impl ControlClient {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
         match self.stream.get_mut().write_all(&line) {
-            // It hung up before it had all of it, and may have said why.
+            // It hung up before it had all of it, and may have sent the reason.
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
             sent => sent.map_err(given_up)?,
         }

@@ -58,7 +58,7 @@ pub struct LenderFile {
     pub faults: u64,
     /// How long the oldest read under way takes so far, in microseconds.
     pub oldest_read_us: u64,
-    /// Whether that is so long that no other read begins.
+    /// Whether that is too long for another read to begin.
     pub stuck: bool,
     /// Whether it is not used any more, because too many operations failed.
     pub off: bool,

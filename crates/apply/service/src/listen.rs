@@ -46,7 +46,7 @@ pub enum Listen {
 /// Why a server cannot listen somewhere.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The text says neither kind of address.
+    /// The text is neither kind of address.
     #[error("`{0}` is no address to listen on: it is written unix:PATH or tcp:HOST:PORT")]
     Address(String),
     /// Somebody else listens there.
@@ -60,7 +60,7 @@ pub enum ListenError {
         "{0} would be open to the network without encryption: give a certificate, use a loopback address, or say --insecure-tcp"
     )]
     Open(Listen),
-    /// The system says no.
+    /// The system refused.
     #[error("cannot listen on {address}: {source}")]
     System {
         /// The address.

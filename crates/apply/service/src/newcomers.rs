@@ -96,7 +96,7 @@ impl Fruitless {
     }
 }
 
-/// How many newcomers there may be among so many connections.
+/// Most newcomers among this many connections.
 fn limit(connections_max: usize) -> usize {
     (connections_max / 4).max(connections_max.min(FEW))
 }

@@ -1,4 +1,4 @@
-//! Options of an export, as a user or a control client says them.
+//! Options of an export, as a user or a control client writes them.
 
 use std::fmt;
 

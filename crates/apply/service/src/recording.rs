@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The requests to record, and the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// The trace to write; its name tells the format, such as `.parquet` or `.csv.zst`.
+    /// The trace to write; its name determines the format, such as `.parquet` or `.csv.zst`.
     pub file: PathBuf,
     /// Replace the file if it exists.
     #[serde(default)]
@@ -45,10 +45,10 @@ pub struct Recording {
     /// Only this share of the blocks, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<f64>,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// Stop after so many requests.
+    /// Stop after this many requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }

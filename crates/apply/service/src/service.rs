@@ -41,7 +41,7 @@ const FAREWELL: Duration = Duration::from_secs(20);
 const RECORDING: Duration = Duration::from_millis(200);
 /// How long the start waits for devices that do not respond.
 const OPENING: Duration = Duration::from_secs(5);
-/// The interval between looks at a thread that is to end.
+/// The interval between checks of a thread that is to end.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// A running service. Dropping it shuts it down; what cannot be written then is lost.
@@ -149,7 +149,7 @@ impl Service {
         self.common.gate.close()
     }
 
-    /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and says in words what went
+    /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and returns in words what went
     /// wrong.
     pub fn control(
         &self,
@@ -383,7 +383,7 @@ fn connect(
 fn serve(common: &Common, front: &dyn Front, id: u64, tls: Option<Arc<ServerConfig>>) {
     let guest = Guest::new(common, id, tls);
     let _left = AtEnd(Some(|| common.forget(id)));
-    // One that came in too late to be told of the end.
+    // A client that came in too late to be notified of the end.
     if !common.stopping.load(Ordering::Acquire) {
         tracing::debug!(id, "connected");
         front.serve(&guest);

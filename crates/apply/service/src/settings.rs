@@ -84,7 +84,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// `stop_within` unless said otherwise: less than the 10 s after which container engines kill.
+    /// Default of `stop_within`: less than the 10 s after which container engines kill.
     pub const STOP_WITHIN: Duration = Duration::from_secs(8);
 
     /// `exports` in `memory` bytes under `policy`.

@@ -121,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// Nothing more is written: a client over TLS is told so.
+    /// Nothing more is written: a client over TLS is notified.
     pub fn say_goodbye(&self) {
         if let Ends::Socket(socket, secure) = &self.ends
             && let Some(secure) = secure.get()
@@ -130,17 +130,17 @@ impl Stream {
         }
     }
 
-    /// Whether nobody can be told to stop reading from it.
+    /// Whether it cannot be shut down for its reader.
     pub fn is_deaf(&self) -> bool {
         matches!(self.ends, Ends::Pipes { .. })
     }
 
-    /// Whether `read` waits no longer than `set_patience` says. With TLS it waits for a record, which may come in parts.
+    /// Whether `read` waits at most as long as `set_patience` sets. With TLS it waits for a record, which may come in parts.
     pub fn keeps_patience(&self) -> bool {
         matches!(&self.ends, Ends::Socket(_, secure) if secure.get().is_none())
     }
 
-    /// Waits for up to `timeout` until there may be something to read; says whether there may.
+    /// Waits for up to `timeout` until there may be something to read; returns whether there may.
     pub fn wait_for_input(&self, timeout: Duration) -> bool {
         let (Ends::Socket(end, _) | Ends::Pipes { input: end, .. }) = &self.ends;
         let mut ends = [PollFd::new(end, PollFlags::IN)];

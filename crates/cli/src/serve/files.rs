@@ -25,7 +25,7 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
             rules.beside(path, socket());
         }
     }
-    // A file beside each says that the server ended as it should.
+    // A file beside each marks that the server ended as it should.
     vhost.iter().for_each(|vhost| rules.beside(&vhost.socket, socket() | change()));
     control.iter().for_each(|path| rules.beside(path, socket()));
     record.iter().for_each(|recording| rules.beside(&recording.file, change()));

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::args::SortArg;
 
-/// Statistics, and when they were told.
+/// Statistics, and when they were sampled.
 pub(super) struct Look {
     pub(super) at: Instant,
     pub(super) status: Statistics,

@@ -98,7 +98,7 @@ pub(super) fn watch(client: &mut ControlClient, first: Look, every: Duration, so
     result
 }
 
-/// Shows what `next` says of each interval, given the column to sort by, until the user has seen enough.
+/// Shows the result of `next` for each interval, given the column to sort by, until the user quits.
 pub(super) fn watch_text(
     every: Duration,
     sort: SortArg,

@@ -21,7 +21,7 @@ use super::{Desk, LevelLink, ServerShare, ServerState};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long the log is silent about connecting after it said why that fails.
+/// Pause of the log about connecting after it reported why that fails.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The most blocks on their way to the server: what a read may have before it in the connection.
 const STORES: usize = 32;
@@ -133,7 +133,7 @@ impl Peer {
         }
     }
 
-    /// The log said why there is no connection at the start.
+    /// The log reported why there is no connection at the start.
     pub(super) fn failed(&mut self, reason: String, now: Instant) {
         self.complaint = Some((reason, now));
         self.retry = now + PAUSE;
@@ -279,7 +279,7 @@ impl Peer {
         None
     }
 
-    /// Logs why there is no connection, unless it was said already.
+    /// Logs why there is no connection, unless that was logged already.
     fn complain(&mut self, error: &io::Error, now: Instant) {
         let (level, words) = (&self.state.address, error.to_string());
         let is_new = self.complaint.as_ref().is_none_or(|(last, when)| *last != words && now - *when >= SILENCE);

@@ -1,4 +1,4 @@
-//! Clients of object stores, with what the environment says about them.
+//! Clients of object stores, with their settings in the environment.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -91,9 +91,9 @@ pub(super) struct Worker {
     deleting: Vec<Object>,
     /// When uploads that no flush waits for may be tried again.
     resumes: Option<Instant>,
-    /// Requests of these kinds fail at present: the log says why.
+    /// Requests of these kinds fail at present: the log has the reason.
     failing: [bool; Kind::ALL.len()],
-    /// The disk is only read, and was written since it was opened: the log says so.
+    /// The disk is only read, and was written since it was opened: the log notes that.
     is_outdated: bool,
 }
 

@@ -196,7 +196,7 @@ impl Link {
                 .encode(self.framing);
             let header = header.as_deref().unwrap_or_default();
             let slices = [IoSlice::new(header)];
-            // The end of the connection says the same.
+            // The end of the connection means the same.
             let _ = sendmsg(
                 &self.fd,
                 &slices,
