@@ -216,7 +216,7 @@ fn devices_3_are_as_long_as_the_trace_reaches() {
     let trace =
         |name: &str, gib| write(folder.path(), name, &(HEADER.to_owned() + &random_reads(0, gib, 2000).concat()));
     let (near, far) = (trace("near.csv", 8), trace("far.csv", 200));
-    // As the README has it.
+    // As docs/sim.md has it.
     let example =
         ["--readahead", "linux", "--scheduler", "deadline", "--policy", "clock,dulo,lirs", "--size", "1M..4M"];
     let table = printed(&[&["sim", &far, "--device", "hdd-10k"], &example[..]].concat());
