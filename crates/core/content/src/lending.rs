@@ -28,7 +28,7 @@ pub struct Lending {
     one_of: u32,
 }
 
-/// What to do when there is no room for a block.
+/// Reaction to a block for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Evict others.

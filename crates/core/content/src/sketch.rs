@@ -3,7 +3,7 @@
 //! The sketch is a one-permutation minhash (P. Li, A. Owen, C.-H. Zhang, "One Permutation Hashing", NIPS 2012) over windows
 //! of 8 bytes. Of all 4,089 windows, 1 in 32 is sampled by its content, as Odess does (X. Zou et al., "Odess: Speeding up
 //! Resemblance Detection for Redundancy Elimination by Fast Content-Defined Sampling", ICDE 2021). Four bits of the hash of
-//! a sampled window choose one of 16 features; the feature is the least of the next 32 bits. So content that moved has the
+//! a sampled window choose one of 16 features; the feature is the least of the next 32 bits. Content that moved therefore has the
 //! same features, and each edit changes only features whose window it touches.
 //!
 //! Odess samples a Gear hash, and combines features to super-features, which must agree as a whole. Blocks of 4 KiB have

@@ -10,7 +10,7 @@
 //! 1. The engine publishes only frames that nobody writes, and withdraws a frame before it belongs to another block or to none.
 //! 2. The count of holders and the mark `PUBLISHED` are in one word. A thread takes a hold by key before the frame is withdrawn, or not at
 //!    all. In the first case, the engine sees the hold when it looks at the word after it withdrew the frame.
-//! 3. A frame that is held gets no other block. So its key does not change while a thread that took a hold compares it.
+//! 3. A frame that is held gets no other block, so its key does not change while a thread that took a hold compares it.
 
 #![allow(unsafe_code)]
 
@@ -762,7 +762,7 @@ mod models {
     fn whoever_waits_for_a_frame_gets_it() {
         loom::model(|| {
             let arena = arena(2);
-            // What waits, behind the engine's lock.
+            // The waiting readers, behind the engine's lock.
             let waits = Arc::new(Mutex::new(false));
             let holder = |frame| {
                 let (read, waits) = (Shared::of(&arena, &[frame], 0, BLOCK), waits.clone());

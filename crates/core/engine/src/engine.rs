@@ -32,7 +32,7 @@ use crate::volumes::Volumes;
 /// The most slots that one call looks at to keep blocks for the next start.
 const SLOTS_LOOKED_AT: u32 = 4096;
 
-/// Where a block that was referenced is kept.
+/// Place of a block after its reference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// In this slot, which is resident.

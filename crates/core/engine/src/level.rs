@@ -58,8 +58,8 @@ pub struct Stored {
     pub sum: u64,
 }
 
-/// A block of one opening of a volume: a volume that is opened again has another number here. So blocks that a closed
-/// volume leaves behind need not be searched for.
+/// A block of one opening of a volume: a volume that is opened again has another number here. Therefore, nobody searches for
+/// blocks that a closed volume leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry(u64);
 
@@ -138,7 +138,7 @@ pub(crate) struct Level {
     one_of: u32,
     /// Those that were offered since it took one.
     offered: u32,
-    /// So many more are left out, because the device was away.
+    /// Number of the next blocks to leave out, because the device was away.
     left_out: u32,
     hasher: RandomState,
     /// The blocks being stored, and their places.
@@ -259,7 +259,7 @@ impl Level {
         if place >= self.config.blocks || self.off || bit(&self.busy, place) { None } else { self.entry(place) }
     }
 
-    /// What is being stored at `place`, if anything, will not be there.
+    /// The store in progress at `place`, if any, will have no effect.
     pub(crate) fn cancel(&mut self, place: u32) {
         if place < self.config.blocks && !self.off && bit(&self.busy, place) {
             self.underway.retain(|_, &mut at| at != place);
@@ -605,14 +605,14 @@ impl Level {
         gone
     }
 
-    /// What is read at `place` is not, or no longer, what was stored there as `entry`.
+    /// The contents at `place` are not, or no longer, those that were stored there as `entry`.
     pub(crate) fn drop_entry(&mut self, place: u32, entry: Entry) {
         if self.entries.get(place as usize) == Some(&(entry.0 + 1)) {
             self.take_out(place);
         }
     }
 
-    /// What the checksums of blocks depend on besides the block. Those of a level that lasts are the same in each run.
+    /// Secret of the blocks' checksums. Those of a level that lasts are the same in each run.
     pub(crate) fn secret(&self) -> u64 {
         if self.config.elastic { self.hasher.hash_one(0_u64) } else { 0 }
     }
@@ -863,7 +863,7 @@ mod tests {
         level.return_places(&[2, 1]);
         assert_eq!((store(&mut level, 5), store(&mut level, 6)), (1, 2));
 
-        // What changes while it is stored leaves its place, and so does what finds no room.
+        // A block that changes while it is stored leaves its place, and so does one that finds no room.
         level.shed(2);
         let left = level.take_left(9);
         level.return_places(&left);

@@ -123,7 +123,7 @@ pub struct Submitted {
 pub struct Reply {
     /// The request's token.
     pub token: u64,
-    /// What happened.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -207,7 +207,7 @@ pub struct Damage {
     pub lost: bool,
 }
 
-/// What `Operation::verify` found.
+/// Result of `Operation::verify`.
 #[derive(Default)]
 pub(crate) struct Damages {
     /// The frames of the operation.

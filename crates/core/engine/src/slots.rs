@@ -206,7 +206,7 @@ pub(crate) fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
 
 /// The index of all blocks that the policy knows.
 ///
-/// A block's slot is in one of the three buckets that its key hashes to. So a lookup reads no table but the keys
+/// A block's slot is in one of the three buckets that its key hashes to. A lookup therefore reads no table but the keys
 /// themselves, and a slot costs 10 bytes: key and frame. A slot is never moved, because the policy knows it by its
 /// number; the few blocks whose buckets are all full have slots elsewhere, which a hash table finds.
 ///

@@ -1,5 +1,5 @@
-//! What the frame arena shares between threads: the standard library's atomics, or loom's, which explore all orders of the
-//! threads' steps (`cargo xtask loom`, docs/adr/0020).
+//! The primitives of the frame arena that threads share: the standard library's atomics, or loom's, which explore all orders of
+//! the threads' steps (`cargo xtask loom`, docs/adr/0020).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

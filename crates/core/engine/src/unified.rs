@@ -109,7 +109,7 @@ impl Unified {
         left
     }
 
-    /// Level 0 has what the reserve leaves. What it has beyond that stays until other blocks take its place.
+    /// Level 0 has the blocks that the reserve leaves. Its surplus stays until other blocks take its place.
     fn bound(&mut self) {
         let blocks = (self.capacity - self.reserve).max(self.ulc.blocks(0)).max(1);
         self.ulc.bound(0, blocks);

@@ -39,7 +39,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Where one class ends and another begins.
+/// Limits between the classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
     /// Code with fewer references to pages is [`Class::Rand`]. UBM, which looks at sequences of blocks, and PCC, which

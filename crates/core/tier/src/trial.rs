@@ -14,7 +14,7 @@ const BLOCKS: u64 = 1024;
 /// The last level is chosen only if it saves at least one miss of so many.
 const GAIN: u64 = 20;
 
-/// Where a block is cached that is not in the stack, when all levels are full.
+/// Level of a block that is not in the stack, when all levels are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     /// At no level.
@@ -36,7 +36,7 @@ impl Scale {
         Scale { one_of: (blocks / BLOCKS).max(1) as u32 }
     }
 
-    /// What `blocks` blocks are for the sample.
+    /// The number of blocks of the sample for `blocks` blocks.
     pub(crate) fn blocks(self, blocks: u32) -> u32 {
         if blocks == u32::MAX { blocks } else { (blocks / self.one_of).max(1) }
     }

@@ -3,7 +3,7 @@
 //! S. Jiang, "Efficient caching algorithms for memory management in computer systems", dissertation, College of William and
 //! Mary, 2004, section 5.3.2.1. The names are those of the text: *uniLRUstack*, *yardsticks*, *level status*, *recency status*.
 //!
-//! Where the text is silent:
+//! Decisions where the text is silent:
 //!
 //! * **Recency status** is not stored: it is the first level i whose yardstick was referenced no later than the block. A level
 //!   that is not full bounds nothing. While the levels fill, a yardstick can lie above that of a higher level; by this rule the
@@ -153,7 +153,7 @@ impl Ulc {
         Ulc { trial: Some(Box::new(Trial::new(scale, copies, blocks))), ..self }
     }
 
-    /// Where blocks that are not known begin at present.
+    /// The present level of unknown blocks.
     pub fn begins(&self) -> First {
         self.first
     }
@@ -163,7 +163,7 @@ impl Ulc {
         self.capacities.iter().map(|&blocks| u64::from(blocks)).sum()
     }
 
-    /// Has room for `capacity` blocks at `level` from now on. What is too much is demoted.
+    /// Has room for `capacity` blocks at `level` from now on. Blocks beyond that are demoted.
     ///
     /// # Panics
     /// If `capacity` is 0.
@@ -265,7 +265,7 @@ impl Ulc {
         ends.min_by_key(|&slot| self.last(slot))
     }
 
-    /// Where a block belongs that was last referenced at `last`.
+    /// The level of a block that was last referenced at `last`.
     fn recency(&self, last: u64) -> u8 {
         let belongs = |level: usize| {
             let is_full = self.blocks[level] >= self.capacities[level];
@@ -373,7 +373,7 @@ impl Ulc {
         self.counts.count(retrieve);
     }
 
-    /// `level` no longer has the block of `slot`, if it had it. What the stack forgets is added to `moves`.
+    /// `level` no longer has the block of `slot`, if it had it. Blocks that the stack forgets are added to `moves`.
     pub fn lose(&mut self, slot: Slot, level: Level, moves: &mut Vec<Move>) {
         if self.known.own(slot).level == level {
             if !self.misplace(slot, PASSED_MOST) {

@@ -9,7 +9,7 @@ use nigh_control::{Chunk, Config, Directive, Index, Order};
 use nigh_policy::{Block, Policy, Slot, Tenant};
 
 const BLOCKS: u64 = 100_000;
-/// What a call may look at, however many blocks there are.
+/// Most blocks that a call may visit, however many there are.
 const CALL_MOST: u64 = 256 + 64;
 const STEP: u32 = 1024;
 
@@ -64,7 +64,7 @@ fn visited(host: &Host) -> u64 {
     visited
 }
 
-/// What `call` looks at is bounded, and what each step does that it leaves to do. Gives the number of steps.
+/// The work of `call` is bounded, and so is each step that it leaves to do. Returns the number of steps.
 fn bounded(host: &mut Host, call: impl FnOnce(&mut Host, &dyn Fn(&mut Host, Say<'_>))) -> u64 {
     let before = visited(host);
     call(host, &|host, say| {

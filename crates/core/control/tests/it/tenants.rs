@@ -25,7 +25,7 @@ fn size(host: &Host, tenant: u32) -> u32 {
     host.control.size(Tenant(tenant))
 }
 
-/// What `tenant` prefetches from `device` now, as far as its rules let it.
+/// Blocks that `tenant` prefetches from `device` now, as far as its rules allow.
 fn prefetches(host: &mut Host, tenant: u32, device: u32) -> Vec<u64> {
     let mut fetched = Vec::new();
     while let Some(ahead) = host.control.next_prefetch(Tenant(tenant), device, &host.blocks, 0) {
@@ -124,7 +124,7 @@ fn floors_and_ceilings_hold_and_change_live() {
     host.set_bounds(0, 2, 0).unwrap();
     read(&mut host, 1, 100..200);
     assert_eq!(size(&host, 0), 2);
-    // Who has more than its ceiling gives up a block whenever anyone needs one.
+    // A tenant above its ceiling gives up a block whenever another one needs one.
     host.set_bounds(1, 0, 5).unwrap();
     read(&mut host, 0, 20..30);
     assert_eq!((size(&host, 0), size(&host, 1)), (12, 8));
@@ -257,7 +257,7 @@ fn false_prefetches_leave_when_their_access_has_passed() {
     assert_eq!(evicted, [1], "and it is the first to go");
 }
 
-/// What was skipped and was not prefetched in vain is replaced before the tenant's other blocks.
+/// Blocks that were skipped and not prefetched in vain are replaced before the tenant's other blocks.
 #[test]
 fn a_skipped_block_goes_first() {
     let mut host = host(4);

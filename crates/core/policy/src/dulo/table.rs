@@ -79,7 +79,7 @@ impl Table {
         self.nodes_next = nodes_within(bytes_most);
     }
 
-    /// Advances the bank clock by one. Where it would overflow, it starts again and all times are forgotten.
+    /// Advances the bank clock by one. If it would overflow, it starts again and all times are forgotten.
     pub(crate) fn tick(&mut self) {
         if self.clock == u32::MAX {
             self.nodes.clear();

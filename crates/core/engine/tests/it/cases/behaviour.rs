@@ -1,4 +1,4 @@
-//! What the engine asks of devices, and what it promises its clients, case by case.
+//! The engine's operations on devices, and its guarantees to clients, case by case.
 
 use crate::cases::host::{BLOCK, Host, config, fill_of};
 use nigh_engine::{

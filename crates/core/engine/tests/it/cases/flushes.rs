@@ -161,7 +161,7 @@ fn bounded() -> Host {
     Host::new(config, &[DISK])
 }
 
-/// What a device may lose when a flush fails is limited, although no client asks for flushes.
+/// Losses of a device at a failed flush are limited, although no client asks for flushes.
 #[test]
 fn flush_bound_the_engine_flushes_by_itself() {
     let mut host = bounded();
@@ -229,7 +229,7 @@ fn flush_bound_memory_is_counted() {
     assert!(host.engine.metadata_bytes() >= before + 32 * size_of::<u64>());
 }
 
-/// What is written again does not make older dirty blocks look younger.
+/// Blocks that are written again do not make older dirty blocks look younger.
 #[test]
 fn flush_5_a_failed_flush_does_not_delay_older_blocks() {
     let mut config = config(64, "lru");

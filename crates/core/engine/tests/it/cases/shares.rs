@@ -1,4 +1,4 @@
-//! What volumes leave to each other.
+//! The resources that volumes leave to each other.
 
 use nigh_engine::{Op, Outcome, Refusal, Request, WriteMode};
 

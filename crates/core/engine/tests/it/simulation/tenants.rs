@@ -14,7 +14,7 @@ pub(crate) const TENANTS: u32 = 4;
 /// Files on one disk.
 const FILES: u32 = 3;
 
-/// What tenants call their files, and what they do.
+/// Tenants' names of files, and their directives.
 pub(crate) struct Talk {
     /// Nothing where each disk is a file.
     pieces: Vec<Piece>,
@@ -61,7 +61,7 @@ fn pieces(random: &mut Random, number: u32, end: u64) -> Vec<Piece> {
 }
 
 impl Talk {
-    /// What tenants call a block of a disk.
+    /// A tenant's name of a block of a disk.
     fn name(&self, at: usize, block: u64) -> Option<(u32, u64)> {
         if self.pieces.is_empty() {
             return Some((at as u32, block));
@@ -193,7 +193,7 @@ impl World {
         let at = self.random.random_range(0..self.disks.len());
         let end = self.blocks(at);
         let Some(talk) = &mut self.talk else { return };
-        // Where nothing is named, each disk is a file.
+        // If nothing is named, each disk is a file.
         if talk.pieces.is_empty() {
             return;
         }
