@@ -26,7 +26,7 @@ const BLOCKS: usize = 40_000;
 const MEMORY: &str = "256M";
 /// Requests of each client.
 const REQUESTS: usize = 100_000;
-/// One request of so many is a write.
+/// One request of this many is a write.
 const WRITES: usize = 10;
 
 /// What disks contain.

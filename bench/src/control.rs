@@ -44,7 +44,7 @@ const ROUNDS_MOST: usize = 2000;
 /// What the liar really needs.
 const HOT: u64 = 300;
 const LIAR_READS: usize = 8000;
-/// It lies again after so many reads.
+/// It lies again after this many reads.
 const LIES_EVERY: usize = 400;
 
 /// What the neighbour reads again and again; every `COLD`th read is of another block.

@@ -44,7 +44,7 @@ const WITHIN: f64 = 0.2;
 /// Of the time of the devices, after a restart.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// `count` reads of so many blocks, scattered over `medium` bytes, half of them in a quarter of the blocks.
+/// `count` reads of this many blocks, scattered over `medium` bytes, half of them in a quarter of the blocks.
 fn reads(medium: u64, blocks: usize, count: usize) -> Vec<Request> {
     let mut random = Rng::with_seed(1);
     let mut places: Vec<u64> = (0..medium / BLOCK / 16).map(|at| at * 16 * BLOCK).collect();

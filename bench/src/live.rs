@@ -53,7 +53,7 @@ struct Multiplication {
     /// Its blocks lie anywhere here.
     vector: Range<u64>,
     vector_blocks: usize,
-    /// One access to the vector in so many is a write; 0 for none.
+    /// One access to the vector in this many is a write; 0 for none.
     write_every: usize,
     rounds: usize,
     seed: u64,

@@ -106,7 +106,7 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// After so many rounds, the servers are started anew, in the opposite order: with one start, two runs of the same two builds
+/// After this many rounds, the servers are started anew, in the opposite order: with one start, two runs of the same two builds
 /// differed by 10 %.
 const ROUNDS_A_START: usize = 2;
 

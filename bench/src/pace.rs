@@ -29,7 +29,7 @@ const REQUESTS: usize = 3_000;
 /// Distinct blocks of the workload.
 const BLOCKS: u64 = 20_000;
 const BLOCK: u64 = 4096;
-/// One request in so many is a write.
+/// One request in this many is a write.
 const WRITE_EVERY: usize = 5;
 /// Both parts read and write, and the disk serves one request after the other, in the order in which they came.
 const RULES: [&str; 6] = ["--readahead", "none", "--scheduler", "first-come", "--policy", "lirs"];

@@ -15,7 +15,7 @@ use crate::peers::Peer;
 
 /// What is read again and again.
 const HOT: u64 = 64 << 20;
-/// Connections, each with so many reads on their way.
+/// Connections, each with this many reads on their way.
 const CONNECTIONS: usize = 4;
 const DEPTH: usize = 16;
 /// What one shard may cost on this machine.

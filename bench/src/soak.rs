@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// How much more than in the first third of the moments of rest there may be in the last third: of each of `FIGURES`, whose
 /// medians are compared, and then of each of `KINDS`, whose lowest tenths are, because other programs use the machine, too.
-/// So many times, and so much besides.
+/// This many times, and so much besides.
 const GOALS: [(f64, f64); 7] = [(1.05, 2.0), (1.0, 1.0), (1.0, 1.0), (1.5, 50.0), (1.5, 0.0), (1.5, 50.0), (1.5, 0.0)];
 
 /// At a moment of rest, or a second, since the start in seconds.

@@ -296,7 +296,7 @@ fn glimpse(disk: &mut Disk, traces: &Path, clients: usize) -> anyhow::Result<Vec
     const KEYWORDS: usize = 50;
     const QUERIES: usize = 270;
     const MATCHES_MOST: usize = 24;
-    /// One file in so many lies apart from its partition.
+    /// One file in this many lies apart from its partition.
     const APART: usize = 20;
 
     let mut random = Rng::with_seed(disk.seed);

@@ -56,7 +56,7 @@ enum Step {
         client: u8,
         starts_tls: bool,
     },
-    /// The first record of a TLS handshake, with one byte changed, and at most so many bytes of it.
+    /// The first record of a TLS handshake, with one byte changed, and at most this many bytes of it.
     Hello {
         client: u8,
         certificate: Certificate,

@@ -151,7 +151,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Time of a hit in ns if so many threads hit as fast as they can, and how often a lock was taken for 1,000 hits.
+/// Time of a hit in ns if this many threads hit as fast as they can, and how often a lock was taken for 1,000 hits.
 fn measure(cache: &dyn Cache, threads: usize, turn: Duration) -> (f64, Option<f64>) {
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let before = cache.locked();

@@ -188,7 +188,7 @@ fn compute(place: &Place) {
     });
 }
 
-/// Runs `client` in so many threads, with the number of each.
+/// Runs `client` in this many threads, with the number of each.
 fn several(count: u64, client: impl Fn(u64) + Sync) {
     std::thread::scope(|scope| {
         for number in 0..count {

@@ -320,7 +320,7 @@ fn events(path: &Path) -> anyhow::Result<Vec<Event>> {
     sidecar::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
-/// Reads the traces; `programs` makes what they become, of blocks of so many bytes.
+/// Reads the traces; `programs` makes what they become, of blocks of this many bytes.
 fn load(
     sources: Vec<Opened>,
     programs: impl FnOnce(u32) -> Programs,

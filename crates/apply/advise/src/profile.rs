@@ -42,7 +42,7 @@ pub const BYTES_MOST: usize = 16 << 20;
 /// The most files of one piece of code that have a class of their own.
 pub const FILES_MOST: usize = 1000;
 
-/// After so many advised runs in a row without gain, a program is left alone.
+/// After this many advised runs in a row without gain, a program is left alone.
 pub const RUNS_MOST: u32 = 3;
 
 /// Less than this share of the reads without advice is no gain, in percent: reads differ as much from run to run.

@@ -615,7 +615,7 @@ fn slots_least(capacity: u32, ghosts: u32) -> u32 {
     SLOTS_LEAST.min(capacity.saturating_add(ghosts).saturating_add(1))
 }
 
-/// The values for which room must be left before a full cache of so many takes one without evicting another.
+/// The values for which room must be left before a full cache of this many takes one without evicting another.
 fn grain(resident: u32) -> u64 {
     (resident / 8).clamp(1, 2).max(resident / 16).into()
 }

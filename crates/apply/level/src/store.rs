@@ -284,7 +284,7 @@ impl Store {
     /// The time at the start, in microseconds: blocks of an earlier run were referenced before.
     pub const START_US: u64 = 1 << 32;
 
-    /// The number of blocks of a store whose file has so many places.
+    /// The number of blocks of a store whose file has this many places.
     pub const fn blocks_of(places: u32) -> u32 {
         places.saturating_sub(LEAVING)
     }

@@ -198,7 +198,7 @@ impl Connection {
         self.batch.push_back(reply);
     }
 
-    /// Has the connection take another request with so many bytes of data in its reply, when there is room.
+    /// Has the connection take another request with this many bytes of data in its reply, when there is room.
     fn admit(&mut self, requests: usize, bytes: usize) {
         if !self.link.try_admit(requests, bytes) {
             self.send();
@@ -666,7 +666,7 @@ mod tests {
     #[test]
     fn unsent_replies_to_block_status_are_limited() {
         const DISK: u64 = 8 << 20;
-        // So many replies of 16 KiB are more than may be unsent, and more than a socket holds.
+        // This many replies of 16 KiB are more than may be unsent, and more than a socket holds.
         const REQUESTS: usize = 300;
         let export = ExportSettings::new("disk", format!("memory:{}M", DISK >> 20).parse().unwrap());
         let server = Service::start(Settings::new(2 * DISK, "lru".parse().unwrap(), vec![export])).unwrap();

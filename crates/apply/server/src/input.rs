@@ -195,7 +195,7 @@ impl Input {
         self.start = 0;
     }
 
-    /// Makes room for messages of so many bytes.
+    /// Makes room for messages of this many bytes.
     pub(crate) fn grow(&mut self, bytes: usize) {
         if self.buffer.len() < bytes {
             let mut larger = vec![0; bytes.next_power_of_two()];

@@ -26,7 +26,7 @@ const BYTES_MAX: usize = 2 << 20;
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 /// A client that is behind `RATE_MIN` for so long may have to leave if others need the memory of its replies.
 const SLOW: Duration = Duration::from_secs(1);
-/// After so many bytes, a thread that does not wait for the socket leaves the rest to the writer: others need that thread.
+/// After this many bytes, a thread that does not wait for the socket leaves the rest to the writer: others need that thread.
 const AT_ONCE: u64 = 1 << 20;
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
@@ -157,7 +157,7 @@ impl Link {
         &self.export.receive_budget
     }
 
-    /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.
+    /// Whether the connection may have another request in progress, with this many bytes in its reply. If so, it has.
     pub(crate) fn try_admit(&self, requests: usize, bytes: usize) -> bool {
         self.outbox.lock().admits(requests, bytes, self.export.requests_max())
     }

@@ -41,7 +41,7 @@ impl Outlet for Mail {
 }
 
 impl Mail {
-    /// For a queue with so many slots.
+    /// For a queue with this many slots.
     pub(crate) fn new(slots: usize) -> std::io::Result<Mail> {
         let state = State { over: Vec::with_capacity(slots), ..State::default() };
         Ok(Mail { state: Mutex::new(state), wake: Signal::new()? })

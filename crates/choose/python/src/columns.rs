@@ -76,7 +76,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// The columns of `batches` that have the names of fields, with offsets in units of so many bytes; `None` for bytes that nobody
+    /// The columns of `batches` that have the names of fields, with offsets in units of this many bytes; `None` for bytes that nobody
     /// named. All values are checked.
     pub(crate) fn new(
         batches: &[RecordBatch],

@@ -182,7 +182,7 @@ pub fn replayed_sizes(references: &References, size: u64) -> Vec<u32> {
     sizes.into_iter().map(|size| size.clamp(1, references.distinct())).collect()
 }
 
-/// What `runs`, one for each of the [`replayed_sizes`] of `size`, say of a policy with so many `ghosts`.
+/// What `runs`, one for each of the [`replayed_sizes`] of `size`, say of a policy with this many `ghosts`.
 ///
 /// # Panics
 /// If there are fewer.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 /// The references that warm the cache, as a user writes them: `100k`, or `10%` of all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Warmup {
-    /// So many.
+    /// This many.
     References(usize),
     /// A share of all, from 0 to below 1.
     Share(f64),

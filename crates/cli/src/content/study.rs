@@ -21,7 +21,7 @@ use super::images::{EXTENT_BLOCKS, Extent, Images, Place};
 /// Extents of a batch.
 const BATCH: usize = 32;
 
-/// One block of so many is decoded to measure the time that takes.
+/// One block of this many is decoded to measure the time that takes.
 const DECODED: usize = 8;
 
 /// What a distinct block takes, and how often it is there.

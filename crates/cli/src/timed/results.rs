@@ -306,7 +306,7 @@ pub(super) struct Ahead {
     pub(super) prefetch_lateness: Option<f64>,
 }
 
-/// Which share of the blocks read was in sequences of at most so many blocks.
+/// Which share of the blocks read was in sequences of at most this many blocks.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Sequences {
     pub(super) size_blocks: Vec<u64>,

@@ -29,7 +29,7 @@ const MEMORY: &str = "2M";
 const CLIENTS: usize = 3;
 /// How often a server ends, unless said otherwise.
 const CUTS: u64 = 30;
-/// A flush may fail for so many of a hundred syncs in every fourth round.
+/// A flush may fail for this many of a hundred syncs in every fourth round.
 const FAILING: u64 = 25;
 /// How long a server may take to start, and to end when it is told to.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -197,7 +197,7 @@ fn slips_are_one_line() {
     assert!(opt.contains("future"), "{opt}");
 }
 
-/// Random reads of a volume of so many GiB.
+/// Random reads of a volume of this many GiB.
 fn random_reads(volume: u32, gib: u64, count: u64) -> Vec<String> {
     // The finalizer of SplitMix64.
     let mixed = |at: u64| (at ^ at >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -47,7 +47,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts it on a folder, with so many threads.
+    /// Mounts it on a folder, with this many threads.
     ///
     /// # Errors
     /// If this system lets this process mount no FUSE file system.

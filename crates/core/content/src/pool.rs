@@ -308,7 +308,7 @@ fn mask(start: u32, lines: u32) -> u64 {
     (u64::MAX >> (LINES - lines)) << start
 }
 
-/// The lines at which gaps of at least `lines` lines begin or go on for so long.
+/// The lines at which gaps of at least `lines` lines begin, or continue for that length.
 fn starts(used: u64, lines: u32) -> u64 {
     let mut starts = !used;
     let mut length = 1;

@@ -12,13 +12,13 @@ const TRIED_MOST: u32 = 32;
 const SINGLES: u32 = 64;
 /// A block in a large batch must take less than this share of a single one's time: a smaller difference may be chance.
 const GAIN: f64 = 0.97;
-/// A trial ends after so many blocks if one takes so much longer.
+/// A trial ends after this many blocks if one takes so much longer.
 const FEW: u32 = 16;
 const MUCH: f64 = 1.5;
 /// Blocks after a trial that changed something, until the next one; after others it is twice as many as before, but at most `STAY_MOST`.
 const STAY: u32 = 1024;
 const STAY_MOST: u32 = 1 << 14;
-/// The same if single blocks were chosen, but large batches are better if the mean of single blocks is wrong by so many standard errors.
+/// The same if single blocks were chosen, but large batches are better if the mean of single blocks is wrong by this many standard errors.
 const SOON: u32 = 256;
 const ERRORS: f64 = 2.0;
 /// Blocks whose times are kept in full; with more, all count half.

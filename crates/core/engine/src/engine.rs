@@ -29,7 +29,7 @@ use crate::slots::{Key, NONE, Slots};
 use crate::volume::{Closing, Part, VolumeState};
 use crate::volumes::Volumes;
 
-/// The most slots that one call looks at to keep blocks for the next start.
+/// The most slots that one call examines to keep blocks for the next start.
 const SLOTS_LOOKED_AT: u32 = 4096;
 
 /// Place of a block after its reference.

@@ -31,10 +31,10 @@ pub struct LevelConfig {
     /// While its device takes longer than this for an operation, in µs, no fetch or store is begun there, and what is being fetched
     /// is loaded from below.
     pub patience_us: u64,
-    /// Whether others use it, too, and with a policy that decides for levels, it forgets what is fetched for a higher one. The host tells which blocks left
+    /// Whether others use it, too, and with a policy that decides for levels, it forgets what is fetched for a higher one. The host reports which blocks left
     /// ([`Engine::note_shared`](crate::Engine::note_shared)).
     pub shared: bool,
-    /// Whether the host says when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take
+    /// Whether the host reports when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take
     /// different amounts of memory. A place from which a block left is used again once the host has returned it
     /// ([`Engine::return_places`](crate::Engine::return_places)), or, if there is no other, for a store that replaces the block.
     pub elastic: bool,
@@ -93,7 +93,7 @@ struct Mask {
 
 /// The most places that are searched for one that can be used again.
 pub(crate) const LOOKS: u32 = 64;
-/// The most places that one call looks at to evict blocks of an elastic level.
+/// The most places that one call examines to evict blocks of an elastic level.
 const SHED_LOOKS: u32 = 1024;
 /// The most ranges that can be invalidated step by step at a time; of a directed level, and one more for each volume.
 const MASKS: usize = 16;
@@ -134,7 +134,7 @@ pub(crate) struct Level {
     /// date.
     spare: VecDeque<u32>,
     listed: Vec<u64>,
-    /// An elastic level takes one of so many blocks that are offered.
+    /// An elastic level takes one of this many blocks that are offered.
     one_of: u32,
     /// Those that were offered since it took one.
     offered: u32,
@@ -248,7 +248,7 @@ impl Level {
         }
     }
 
-    /// The blocks that belong here, as it was said last.
+    /// The blocks that belong here, by the last directions.
     pub(crate) fn kept(&self) -> impl Iterator<Item = Entry> {
         let places = if self.off { 0 } else { self.config.blocks };
         (0..places).filter(|&place| bit(&self.used, place)).filter_map(|place| self.entry(place))
@@ -360,7 +360,7 @@ impl Level {
         }
     }
 
-    /// Takes one of `one_of` blocks that are offered. A directed level takes what it is told to.
+    /// Takes one of `one_of` blocks that are offered. A directed level takes the blocks that it is directed to.
     pub(crate) fn thin(&mut self, one_of: u32) {
         self.one_of = if self.directed { 1 } else { one_of.max(1) };
     }

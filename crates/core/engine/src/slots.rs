@@ -128,7 +128,7 @@ const GROUP_BITS: u32 = 8;
 /// Blocks of the cache for which there is a count.
 const BLOCKS_PER_COUNT: u32 = 64;
 
-/// How many blocks are resident, by group; groups that hash to the same place have one count. It says at once that a group
+/// How many blocks are resident, by group; groups that hash to the same place have one count. It shows at once that a group
 /// has none, so that what concerns long ranges takes time for those that have some only.
 struct Groups {
     counts: Box<[u32]>,
@@ -337,7 +337,7 @@ impl Slots {
         self.find_further(hash, key)
     }
 
-    /// Starts loading what `find` will look at for `key`.
+    /// Starts loading the memory that `find` will read for `key`.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: Key) {
         for bucket in self.newest.choices(self.hasher.hash_one(key.0)) {

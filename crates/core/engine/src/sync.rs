@@ -58,7 +58,7 @@ mod models {
         static CONSISTENT: Cell<bool> = Cell::new(false);
     }
 
-    /// Does `access` as `order` says. loom takes sequentially consistent accesses for acquiring and releasing ones, but knows
+    /// Does `access` with `order`. loom takes sequentially consistent accesses for acquiring and releasing ones, but knows
     /// the order of sequentially consistent fences: one between two such accesses of a thread makes up for that. It would be
     /// too much if the first of them were long ago and the thread had made others since.
     fn ordered<T>(order: Ordering, access: impl FnOnce() -> T) -> T {

@@ -25,7 +25,7 @@ const NOWHERE: u32 = u32::MAX >> TAG_BITS;
 /// was longest, and so stays shorter than `NOWHERE`.
 pub const SLOTS_MOST: u32 = 1 << 27;
 const RING_LEAST: usize = 64;
-/// The number of entries that [`Order::live`] looks at, and the number of places ahead of a moving hand whose words are
+/// The number of entries that [`Order::live`] examines, and the number of places ahead of a moving hand whose words are
 /// loaded.
 pub const LOOK: u32 = 16;
 

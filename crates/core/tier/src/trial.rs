@@ -11,7 +11,7 @@ use crate::levels::{Move, Tier};
 
 /// The levels of a copy together have this many blocks at least, unless those of the scheme have fewer.
 const BLOCKS: u64 = 1024;
-/// The last level is chosen only if it saves at least one miss of so many.
+/// The last level is chosen only if it saves at least one miss of this many.
 const GAIN: u64 = 20;
 
 /// Level of a block that is not in the stack, when all levels are full.
@@ -26,7 +26,7 @@ pub enum First {
 /// How levels for a sample of the blocks are smaller than those for all.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    /// One of so many blocks is in the sample.
+    /// One of this many blocks is in the sample.
     one_of: u32,
 }
 

@@ -15,7 +15,7 @@
 //!   its blocks were last retrieved. From one level, blocks of one such list are demoted in the order of their last references, so they enter the next
 //!   list at its front: neither *DemotionSearching* nor *YardStickAdjustment* searches. The yardstick of a level is the oldest of the lists' ends.
 //! * **Pruning** removes from the bottom what is cached at no level. That changes no decision.
-//! * **The length of the stack** is not limited in the text. With [`Ulc::limit_ghosts`], the stack has at most so many blocks that are
+//! * **The length of the stack** is not limited in the text. With [`Ulc::limit_ghosts`], the stack has at most this many blocks that are
 //!   cached at no level; the one that was referenced the longest time ago is forgotten. docs/papers/ulc.md has the effect.
 //! * **tempLRU** is the [`TRANSIT`] blocks that were last brought to the client and not cached there. Hits in it are counted apart
 //!   ([`Counts::transit`]), not as hits of the first level.
@@ -390,7 +390,7 @@ impl Ulc {
         }
     }
 
-    /// `slot`, which is at a level, is cached at none from now on. Passes at most so many others that got lost, on the way to its place among
+    /// `slot`, which is at a level, is cached at none from now on. Passes at most this many others that got lost, on the way to its place among
     /// them from either end. Returns whether it got there; then or otherwise, it is in the list.
     fn misplace(&mut self, slot: Slot, most: u32) -> bool {
         self.leave(slot);

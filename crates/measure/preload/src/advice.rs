@@ -21,7 +21,7 @@ static PID: AtomicU32 = AtomicU32::new(0);
 const SKIPPED_MOST: u32 = 10_000;
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 
-/// `WILLNEED` is given for so many bytes at a time: the kernel's default read-ahead, to which it truncates a longer one.
+/// `WILLNEED` is given for this many bytes at a time: the kernel's default read-ahead, to which it truncates a longer one.
 const FETCHED_AT_ONCE: u64 = 128 << 10;
 
 /// Hints that wait until the lock is free again.

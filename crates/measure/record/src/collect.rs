@@ -40,7 +40,7 @@ const LIMITED: &str = "in part: it limits its system calls (seccomp)";
 /// The most programs that are expected to appear.
 const EXPECTED_MOST: usize = 4096;
 
-/// Programs with so many records in a ring at a time may fill it before the next round.
+/// Programs with this many records in a ring at a time may fill it before the next round.
 const BUSY: usize = SLOTS / 16;
 
 /// Why calls of a program are missing.

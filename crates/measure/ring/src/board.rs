@@ -35,7 +35,7 @@ pub struct Told {
     pub frames: u32,
     /// Whether the depth of the stack does, too.
     pub depth: bool,
-    /// One of so many files is recorded; 0 for none.
+    /// One of this many files is recorded; 0 for none.
     pub recorded: u32,
 }
 

@@ -212,7 +212,7 @@ impl Machine {
         replace(folder.join("status"), status);
     }
 
-    /// A second in which each process has so many major faults.
+    /// A second in which each process has this many major faults.
     pub(crate) fn second(&mut self, faults: &[(u32, u64)]) {
         self.seconds += 1;
         for (pid, more) in faults {

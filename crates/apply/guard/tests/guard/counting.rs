@@ -7,7 +7,7 @@ use nigh_guard::{Next, Profile, Settings, Version};
 
 use crate::common::{MIB, Machine, reads, settings};
 
-/// Every group is read at least once in so many ticks.
+/// Every group is read at least once in this many ticks.
 const TURN_TICKS: u32 = 10;
 
 /// `count` groups with a process each, numbered from 100, in a scope beside one that keeps the guard awake.
@@ -165,7 +165,7 @@ fn where_the_kernel_does_not_tell_what_came_from_swap_all_faults_count() {
     assert_eq!(machine.protected(&guard).as_deref(), Some("vx"));
 }
 
-/// A machine in whose groups a second has so many major faults and refaults each.
+/// A machine in whose groups a second has this many major faults and refaults each.
 fn refaulting(machine: &mut Machine, guard: &mut nigh_guard::Guard, seconds: u64, faults: u64, refaults: [u64; 2]) {
     for _ in 0..seconds {
         for (group, more) in ["box/gz", "box/vx"].into_iter().zip(refaults) {

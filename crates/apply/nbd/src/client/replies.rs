@@ -77,7 +77,7 @@ pub enum ReplyError {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
     Header,
-    /// The offset of a data chunk that has so many bytes of payload.
+    /// The offset of a data chunk that has this many bytes of payload.
     Offset {
         cookie: u64,
         length: u64,

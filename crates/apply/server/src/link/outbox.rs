@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    /// Whether there may be another request in progress, of `requests_max`, with so many bytes in its reply. If so, there is.
+    /// Whether there may be another request in progress, of `requests_max`, with this many bytes in its reply. If so, there is.
     pub(super) fn admits(&mut self, requests: usize, bytes: usize, requests_max: usize) -> bool {
         let full = self.requests + requests > requests_max || (self.bytes > 0 && self.bytes + bytes > BYTES_MAX);
         if full && !self.broken {

@@ -101,7 +101,7 @@ impl Driver {
         self.random.random_range(0..self.device.bytes() / BLOCK) * BLOCK
     }
 
-    /// So many requests, up to `outstanding` at a time; how long they take together, in ns.
+    /// This many requests, up to `outstanding` at a time; how long they take together, in ns.
     fn together(
         &mut self,
         count: u64,

@@ -112,7 +112,7 @@ pub enum ProgramError {
 }
 
 impl Programs {
-    /// None yet. Requests that `ops` leaves out are not theirs, and of each trace at most so many requests are read. All traces
+    /// None yet. Requests that `ops` leaves out are not theirs, and of each trace at most this many requests are read. All traces
     /// have blocks of `block_bytes`.
     ///
     /// With neither `pacing` nor `think`, traces with times are issued at these, except those of programs, which wait for replies, and

@@ -116,7 +116,7 @@ pub struct EncodedOutcome {
     pub cache: LevelCounters,
     /// Pages of the memory that they had at the end. Frames had the rest.
     pub lent_pages: u64,
-    /// Of the blocks that left the frames, one of so many was encoded at the end.
+    /// Of the blocks that left the frames, one of this many was encoded at the end.
     pub one_of: u32,
     /// Encoded blocks.
     pub blocks: u64,
@@ -280,7 +280,7 @@ pub enum TimedError {
     Config(#[from] ConfigError),
 }
 
-/// So many blocks a level holds at most.
+/// This many blocks a level holds at most.
 const LEVEL_BLOCKS_MOST: u32 = u32::MAX - 1;
 
 /// The most requests that a program in an open loop has in progress; those that come then wait, and that counts as part of their

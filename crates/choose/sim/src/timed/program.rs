@@ -90,7 +90,7 @@ pub enum Pacing {
     },
 }
 
-/// Traces are replayed at most so many times as fast, or as slow.
+/// Traces are replayed at most this many times as fast, or as slow.
 pub const SPEED_MOST: f64 = 1e6;
 
 /// The text is no pacing.
@@ -126,7 +126,7 @@ pub struct Said {
 /// How long a program computes before each request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Think {
-    /// So many ns.
+    /// This many ns.
     Fixed(u64),
     /// The time between the request and the one before it in the trace, times this.
     Recorded(f64),

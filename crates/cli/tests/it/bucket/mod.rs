@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 const KEY: &str = "user";
 pub(crate) const SECRET: &str = "not-to-be-told";
 
-/// What goes wrong, in so many of a hundred requests.
+/// What goes wrong, in this many of a hundred requests.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     /// Answered with 500, without any effect.

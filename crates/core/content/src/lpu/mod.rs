@@ -85,7 +85,7 @@ pub struct Settings {
     pub virtual_blocks: u32,
     /// Requests between scans.
     pub scan_every: u64,
-    /// Blocks that a scan looks at.
+    /// Blocks that a scan examines.
     pub warm_blocks: usize,
     /// Blocks are similar if at least this many of their sub-signatures match, 1 to 8.
     pub similarity: usize,

@@ -1,4 +1,4 @@
-//! No call looks at all blocks of the cache: what a tenant says about its blocks reaches them in steps, each of which looks
+//! No call examines all blocks of the cache: a tenant's directives reach its blocks in steps, each of which looks
 //! at no more than it may.
 
 use crate::host;
@@ -114,7 +114,7 @@ fn what_is_said_first_reaches_blocks_in_steps() {
     let chunk = Chunk { file: 7, bytes: Some((50, 100)) };
     let steps = bounded(&mut host, |host, say| say(host, Say::Extend(0, &chunk)));
     assert!(steps >= BLOCKS / u64::from(STEP), "all blocks are swept");
-    // The second hint finds nothing to do but what it says.
+    // The second hint finds nothing to do but its own changes.
     assert_eq!(
         bounded(&mut host, |host, say| say(host, Say::Extend(0, &Chunk { file: 7, bytes: Some((200, 100)) }))),
         1

@@ -219,7 +219,7 @@ fn nonsense(tenant: u32, random: &mut Random) -> Directive {
     }
 }
 
-/// The same with what ships: foolish tenants say anything, smart ones say what they will reference.
+/// The same with what ships: foolish tenants send any directives, smart ones the references that they will make.
 fn control(seed: u64, references: &[(u32, u64)], kinds: &[Kind], allocation: Allocation) -> Misses {
     let capacity = capacity(seed) as u32;
     let mut host = Host::new(capacity, capacity, Config { allocation, ..Config::default() });

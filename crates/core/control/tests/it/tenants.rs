@@ -248,7 +248,7 @@ fn false_prefetches_leave_when_their_access_has_passed() {
     let mut host = host(12);
     host.apply(0, whole(&[0, 1, 2, 3, 4])).unwrap();
     assert_eq!(prefetches(&mut host, 0, 0), [0, 1, 2, 3, 4]);
-    // 1 is skipped: the cursor looks at the two accesses that are next.
+    // 1 is skipped: the cursor examines the two accesses that are next.
     read(&mut host, 0, [0, 2, 3, 4]);
     assert_eq!(size(&host, 0), 4);
     let statistics = host.control.statistics(Tenant(0));
@@ -279,7 +279,7 @@ fn a_bogus_list_is_dropped() {
     assert_eq!(prefetches(&mut host, 0, 0), [0u64; 0]);
 }
 
-/// After a list that was wrong, others are fetched as far as they come true.
+/// After a list that was wrong, others are fetched as far as they prove correct.
 #[test]
 fn who_was_wrong_is_believed_as_far_as_it_comes_true() {
     let mut host = Host::new(200, 200, Config { window: 0, ..Config::default() });
@@ -318,7 +318,7 @@ fn who_was_wrong_is_believed_as_far_as_it_comes_true() {
     assert_eq!(fetched(&mut host), 0);
 }
 
-/// Of a tenant that lies and says the truth at random, after its first list that was dropped.
+/// Of a tenant that sends wrong and correct lists at random, after its first list that was dropped.
 #[test]
 fn what_a_liar_has_fetched_is_bounded_by_what_came_true() {
     let mut dropped = 0;

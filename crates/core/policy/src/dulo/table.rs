@@ -192,7 +192,7 @@ impl Table {
         assert!(self.free.iter().all(|&node| self.nodes[node as usize].latest == [0; ENTRIES]), "a free node is empty");
     }
 
-    /// The nodes of the table below `node`, whose entry says that `latest` is the latest time there.
+    /// The nodes of the table below `node`, whose entry has `latest` as the latest time there.
     fn checked(&self, node: u32, level: u32, latest: u32) -> usize {
         let Node { latest: times, rest } = &self.nodes[node as usize];
         assert_eq!(times.iter().max(), Some(&latest), "a directory has the latest time below");

@@ -62,7 +62,7 @@ pub(crate) struct Host {
     ghosts: usize,
     tick: u64,
     pub(crate) checked: bool,
-    /// Whether what is said is done at once; otherwise `step` does it.
+    /// Whether directives are applied at once; otherwise `step` does it.
     pub(crate) prompt: bool,
 }
 

@@ -103,7 +103,7 @@ fn flush_7_a_write_with_fua_waits_for_what_was_lost_before_it() {
     assert_eq!(host.disks[0][4 * BLOCK..5 * BLOCK], [9; BLOCK]);
 }
 
-/// A flush of the device fails for another engine while a volume that gives up its dirty blocks is being forgotten.
+/// A flush of the device fails for another engine while a volume that drops its dirty blocks is being forgotten.
 #[test]
 fn flush_7_a_volume_that_is_being_forgotten_writes_nothing_again() {
     let mut host = host(8);
@@ -152,7 +152,7 @@ fn flush_7_a_part_of_a_volume_that_another_engine_lost() {
     assert_eq!(host.engine.lost(VOLUME), None);
 }
 
-/// A cache that flushes a device after so many blocks.
+/// A cache that flushes a device after this many blocks.
 const UNFLUSHED: u32 = 8;
 
 fn bounded() -> Host {

@@ -46,7 +46,7 @@ impl Disk {
         self.volatile.entry(sector).or_default().push((self.writes, data.to_vec()));
     }
 
-    /// Writes `data` at `offset`, or of it only the sectors that `keep` says.
+    /// Writes `data` at `offset`, or of it only the sectors of `keep`.
     pub(crate) fn write(&mut self, offset: usize, data: &[u8], mut keep: impl FnMut() -> bool) {
         assert_eq!(offset % SECTOR, 0);
         for (sector, part) in (offset / SECTOR..).zip(data.chunks(SECTOR)) {

@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Ends the engine in order and starts another one, which is told what the levels hold, unless a disk was changed.
+    /// Ends the engine in order and starts another one, which gets the contents of the levels, unless a disk was changed.
     pub(crate) fn restart(&mut self) {
         if self.closed.contains(&true) {
             return;

@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) fail_at: Option<u64>,
     /// From this operation on, counted from 0, some disks fail every operation.
     pub(crate) dead_from: Option<u64>,
-    /// The loss of power comes when so many device writes are complete.
+    /// The loss of power comes when this many device writes are complete.
     pub(crate) crash_at: Option<u64>,
     /// From some operation on, the first disk completes nothing until the end. The other volumes must not notice. Implies
     /// `calm`.
@@ -842,7 +842,7 @@ impl World {
     }
 }
 
-/// Does what `plan` says.
+/// Executes `plan`.
 ///
 /// # Panics
 /// If anything is not as it must be.

@@ -1,4 +1,4 @@
-//! Tenants of the simulation: what they say is true, true in part, false, impossible, or beyond the end.
+//! Tenants of the simulation: their directives are true, true in part, false, impossible, or beyond the end.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(crate) struct Talk {
     scripts: Vec<VecDeque<(usize, u64, u64)>>,
 }
 
-/// How tenants share a cache over disks of so many blocks.
+/// How tenants share a cache over disks of this many blocks.
 pub(crate) fn tenants(random: &mut Random, disks: &[usize]) -> (Tenants, Talk) {
     let named = random.random_bool(0.5);
     let pieces = (0..).zip(disks).filter(|_| named).flat_map(|(number, &end)| pieces(random, number, end as u64));
@@ -218,7 +218,7 @@ impl World {
         self.engine.extend(tenant, Volume(at as u32), offset..offset + blocks * self.block_bytes())
     }
 
-    /// A tenant says something, gets other bounds, or is gone, or files are named anew.
+    /// A tenant sends a directive, gets other bounds, or is gone, or files are named anew.
     pub(super) fn talk(&mut self) {
         // One of them is beyond the limit.
         let tenant = Tenant(self.random.random_range(0..=TENANTS));
