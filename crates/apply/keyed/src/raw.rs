@@ -468,7 +468,7 @@ impl<K, V> RawCache<K, V> {
         Ok(())
     }
 
-    /// Prepares the policy for a value of this weight: afterwards, it is told to evict if and only if `resident` is `capacity`.
+    /// Prepares the policy for a value of this weight: afterwards, it is called to evict if and only if `resident` is `capacity`.
     fn fit(&mut self, weight: u64, left: &mut impl Extend<(K, V)>) {
         if self.weights.is_none() || self.resident == 0 {
             return;

@@ -56,7 +56,7 @@ struct State {
     failed: Vec<u64>,
 }
 
-/// What becomes of a piece of a write.
+/// State of the frames of a write's piece.
 pub(crate) enum Frames {
     /// They are to be filled.
     Here(Fill),
@@ -66,7 +66,7 @@ pub(crate) enum Frames {
     Awaited,
 }
 
-/// What a client is told of a fault of a device.
+/// The error that a client gets for a fault of a device.
 fn errno(fault: Fault, kind: Measure) -> Errno {
     if fault == Fault::SHUT_DOWN {
         return Errno::Shutdown;
@@ -232,7 +232,7 @@ impl Job {
         self.end_piece(0, range, Err(errno), work);
     }
 
-    /// Waits until at most this many pieces are left, but no longer than `timeout`; says whether they are.
+    /// Waits until at most this many pieces are left, but no longer than `timeout`; returns whether they are.
     pub(crate) fn wait_until_left(&self, most: usize, timeout: Duration) -> bool {
         let mut state = lock(&self.state);
         state.awaited = Some(most);

@@ -63,7 +63,7 @@ impl Mail {
         state.over.is_empty() && !state.stopping
     }
 
-    /// The thread may wait now; says no if there is something new.
+    /// The thread may wait now; returns false if there is something new.
     pub(crate) fn may_sleep(&self, knows_of_stop: bool) -> bool {
         let mut state = lock(&self.state);
         state.asleep = state.over.is_empty() && (knows_of_stop || !state.stopping);

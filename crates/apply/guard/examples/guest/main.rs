@@ -1,4 +1,4 @@
-//! What the guard does on a real kernel, run as root in a guest with cgroup v2 and swap (`cargo xtask guard-guest`).
+//! The guard on a real kernel, run as root in a guest with cgroup v2 and swap (`cargo xtask guard-guest`).
 
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "not shipped: who starts it reads what it prints")]
 

@@ -56,7 +56,7 @@ pub(crate) struct Process {
     pub(crate) group: String,
     pub(crate) faults: u64,
     pub(crate) user_ticks: u64,
-    /// What each of its threads waited for a processor; no thread, and the kernel does not count it.
+    /// Time that each of its threads waited for a processor; without threads, the kernel does not count it.
     pub(crate) waited_ms: Vec<u64>,
     pub(crate) resident_mib: u64,
     pub(crate) swapped_mib: u64,
