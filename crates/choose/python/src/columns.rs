@@ -248,7 +248,7 @@ impl Part {
 
     fn wrong_type(&self, expected: &'static str) -> Problem {
         let data_type = self.values.data_type();
-        // What is missing makes floating-point numbers of pandas' integers: then that is the mistake.
+        // Missing values make floating-point numbers of pandas' integers: then that is the mistake.
         let missing = match data_type {
             DataType::Float64 => self.values.as_primitive::<Float64Type>().values().iter().position(|v| v.is_nan()),
             DataType::Float32 => self.values.as_primitive::<Float32Type>().values().iter().position(|v| v.is_nan()),

@@ -1,4 +1,4 @@
-//! What a sweep consists of: `SWEEP.toml`, patterns of files, and the names of traces.
+//! Definition of a sweep: `SWEEP.toml`, patterns of files, and the names of traces.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const RESULTS_DEFAULT: &str = "results";
 pub struct List {
     /// Paths, patterns of paths, and URIs.
     pub traces: Vec<String>,
-    /// What paths and patterns are relative to.
+    /// Folder that paths and patterns are relative to.
     pub folder: PathBuf,
     /// How they are read and replayed.
     pub settings: Settings,
@@ -50,7 +50,7 @@ pub fn is_uri(trace: &str) -> bool {
 }
 
 /// The files that match a pattern (`*`, `?`, `[...]`, and `**` for folders of any depth) in `folder`, in alphabetical order, as
-/// absolute paths. What has none of these characters, or is the name of a file, stands for itself, whether it is there or not.
+/// absolute paths. A text that has none of these characters, or is the name of a file, stands for itself, whether it is there or not.
 /// The name of `folder` is no part of the pattern.
 pub fn expand(folder: &Path, pattern: &str) -> Result<Vec<String>, Error> {
     let text = |path: PathBuf| path.into_os_string().into_string().map_err(|path| Error::Name(path.into()));
@@ -75,7 +75,7 @@ pub fn expand(folder: &Path, pattern: &str) -> Result<Vec<String>, Error> {
 }
 
 /// A job for each of `traces`, paths or URIs, each once. Traces are named by the ends of their paths, by as many parts as it
-/// takes to tell them apart.
+/// takes to distinguish them.
 pub fn jobs(traces: Vec<String>, settings: &Settings) -> Vec<Job> {
     let mut seen = HashSet::new();
     let traces: Vec<String> = traces.into_iter().filter(|trace| seen.insert(trace.clone())).collect();

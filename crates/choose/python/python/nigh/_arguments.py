@@ -13,7 +13,7 @@ Sizes = Union[str, int, Sequence[Union[str, int]]]
 #: Names of policies, and policies written in Python.
 Policies = Union[str, Factory, Sequence[Union[str, Factory]]]
 
-#: What is replayed unless policies are named: those of ``nigh sim``.
+#: Policies unless others are named: those of ``nigh sim``.
 POLICIES = ("lru", "clock", "2q", "arc", "lirs", "clock-pro", "s3-fifo", "sieve", "w-tinylfu", "opt")
 #: The sizes unless any are given, in shares of the distinct blocks.
 SIZES = ("1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%")

@@ -25,7 +25,7 @@ from ._trace import opener
 #: Paths and URIs of traces.
 Traces = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
-#: What workers and the process that starts a sweep must have in common.
+#: Version that workers and the process that starts a sweep must have in common.
 VERSION = f"nigh {_nigh.__version__}, results {_nigh.RESULTS}"
 
 

@@ -16,7 +16,7 @@ from ._policy import Factory
 from ._progress import bar
 from ._result import Result
 
-#: The most requests that ``limit`` can say.
+#: The largest value of ``limit``.
 _ALL = 2**64 - 1
 
 
