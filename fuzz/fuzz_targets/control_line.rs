@@ -31,7 +31,7 @@ impl Controlled {
         Controlled { settings, server, client }
     }
 
-    /// What is answered to a line: one line, and an error in one.
+    /// The answer to a line: one line, and an error in one.
     fn answer(&mut self, line: &[u8]) -> Answer {
         self.client.get_mut().write_all(&[line, b"\n"].concat()).expect("it reads");
         let mut text = String::new();
@@ -45,7 +45,7 @@ impl Controlled {
         self.answer(&serde_json::to_vec(command).expect("commands are plain data"))
     }
 
-    /// What was said can be said again.
+    /// Directives that were reported can be sent again.
     fn say_again(&mut self, name: &str) {
         let Some(told) = self.ask(&Command::Hints { name: name.into() }).hints else { return };
         let again = Command::Hint { name: name.into(), files: Vec::new(), directives: told.clone() };

@@ -23,7 +23,7 @@ pub const ALICE: &str = "alice.example";
 /// The common name of a client without alternative names.
 pub const BOB: &str = "bob";
 
-/// What a client shows.
+/// The certificate that a client shows.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certificate {
     /// `ALICE` as alternative name, and `BOB` as common name, which does not count then.
@@ -142,7 +142,7 @@ impl Pki {
         TlsSettings { certificate, key, client_ca: Some(ca) }
     }
 
-    /// Where other files can be.
+    /// A folder for other files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -16,7 +16,7 @@ struct Example {
     name: &'static str,
     /// Blocks of 4 KiB of a round.
     blocks: u64,
-    /// What it is told to do, and the most instructions that this may take for a block: a tenth more than it took when it was
+    /// Its arguments, and the most instructions that this may take for a block: a tenth more than it took when it was
     /// measured.
     steps: &'static [(&'static str, u64)],
 }

@@ -1,4 +1,4 @@
-//! What is checked, and when: the one table of steps, which CONTRIBUTING.md shows.
+//! The steps of each tier: the one table of steps, which CONTRIBUTING.md shows.
 
 use std::time::{Duration, Instant};
 
@@ -310,7 +310,7 @@ pub(crate) fn run(tier: Tier, install: bool, within: Option<Duration>) -> anyhow
     }
 }
 
-/// What is quick, of these packages only.
+/// Runs the quick steps, of these packages only.
 pub(crate) fn quick(since: Option<&str>) -> anyhow::Result<()> {
     let begin = Instant::now();
     fmt()?;
@@ -331,7 +331,7 @@ pub(crate) fn quick(since: Option<&str>) -> anyhow::Result<()> {
     report.result()
 }
 
-/// What each tier runs, and every test by name.
+/// Prints the steps of each tier, and every test by name.
 pub(crate) fn list() -> anyhow::Result<()> {
     for step in STEPS {
         println!("{:?}: {}: {}", step.tier, step.name, step.command);

@@ -19,24 +19,24 @@ const FILE: INodeNo = INodeNo(2);
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 
-/// What a file does. Calls come from several threads; each may take as long as it likes.
+/// Behaviour of a file. Calls come from several threads; each may take as long as it likes.
 pub trait Device: Send + Sync + 'static {
     /// Bytes.
     fn length(&self) -> u64;
     /// At most `length` bytes from `offset` on.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The result for the caller.
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>>;
     /// Returns how many of the bytes were written.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The result for the caller.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
     /// `fsync` and `fdatasync`.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The result for the caller.
     fn sync(&self) -> io::Result<()>;
 }
 

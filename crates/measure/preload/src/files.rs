@@ -73,7 +73,7 @@ pub(crate) fn forget_all() {
     OPENED.store(0, Ordering::Relaxed);
 }
 
-/// What advice has to know of an open file. The key is 0 if the descriptor is none, or was not looked at.
+/// State of an open file for advice. The key is 0 if the descriptor is none, or was not examined.
 pub(crate) struct Open {
     key: AtomicU64,
     bytes: AtomicU64,
