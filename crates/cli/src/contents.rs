@@ -82,7 +82,7 @@ fn schemes(names: &[String], policies: &[Spec]) -> anyhow::Result<Vec<Scheme>> {
     Ok(schemes)
 }
 
-/// What blocks contain.
+/// Contents of blocks.
 pub(crate) struct Made {
     /// None if the trace says it.
     source: Option<Source>,
@@ -153,7 +153,7 @@ struct DescribedImage {
     /// The volume of the trace.
     #[serde(default)]
     volume: u32,
-    /// Where on the volume it begins.
+    /// Its beginning on the volume.
     offset: Option<String>,
 }
 
@@ -209,7 +209,7 @@ impl DescribedImage {
     }
 }
 
-/// What is replayed.
+/// The replays.
 struct Plan {
     schemes: Vec<Scheme>,
     policies: Vec<Spec>,
@@ -272,7 +272,7 @@ struct Row {
     cpu_s: f64,
 }
 
-/// What LPU did in the whole run, and what it contains at its end.
+/// Counts of LPU in the whole run, and its contents at the end.
 #[derive(Serialize)]
 struct LpuRow {
     reference_blocks: u32,

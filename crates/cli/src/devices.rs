@@ -68,7 +68,7 @@ fn figures(profile: &Profile) -> (&'static str, String) {
     }
 }
 
-/// What DULO asks about a device.
+/// Parameters of a device for DULO.
 fn sequences(profile: &Profile) -> String {
     let SequenceCost { position_ms, block_ms } = SequenceCost::of(profile, 4096);
     format!("blocks of 4 KiB that lie together: dulo:base=lirs:position={position_ms:.3}ms:transfer={block_ms:.4}ms")
@@ -120,7 +120,7 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
     match &to {
         Some(to) => {
             let printed = output::print(said.as_bytes());
-            // What was measured is not lost with the file.
+            // The measurements are not lost with the file.
             output::write(to, |out| out.write_all(text.as_bytes())).inspect_err(|_| {
                 let _ = output::print(text.as_bytes());
             })?;

@@ -1,4 +1,4 @@
-//! What every binary does around its work.
+//! The frame of every binary's work: parsing, signals and errors.
 
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
     }
 }
 
-/// What is wrong with the command line, without the usage that clap adds, and the name that may have been meant.
+/// An error of the command line, without the usage that clap adds, and with the name that may have been meant.
 fn one_line(error: &clap::Error, command: clap::Command) -> String {
     let text = error.to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));

@@ -79,7 +79,7 @@ pub(crate) fn start(level: &str) -> anyhow::Result<Log> {
 
 fn write_all(output: &mut impl Write, queue: &Receiver<Vec<u8>>, lost: &AtomicU64, done: &SyncSender<()>) {
     for line in queue {
-        // Whoever read it may be gone.
+        // The reader may be gone.
         let _ = output.write_all(&line);
         let lost = lost.swap(0, Ordering::Relaxed);
         if lost > 0 {

@@ -25,7 +25,7 @@ pub(crate) fn page(found: &Found, references: &References) -> Report {
     }
 }
 
-/// What the page of every simulation of a trace has.
+/// The part that the page of every simulation of a trace has.
 pub(crate) fn of_trace(trace: &TraceSummary, references: &References) -> Report {
     Report {
         title: trace.name.clone(),

@@ -38,7 +38,7 @@ const REFERENCES_MOST: usize = 4 << 20;
 /// The target unless it is given, as a share of what the whole trace in memory would hit.
 const TARGET_SHARE: f64 = 0.9;
 
-/// What is asked, in blocks.
+/// The question, in blocks.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     have: u64,

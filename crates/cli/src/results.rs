@@ -1,4 +1,4 @@
-//! What a replay found, as a table, as JSON (docs/json.md) and as CSV.
+//! Results of a replay, as a table, as JSON (docs/json.md) and as CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ pub(crate) const OPT: &str = "opt";
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
 
-/// What a plan led to.
+/// Results of a plan.
 pub(crate) struct Found {
     pub(crate) results: Results,
     /// The policies' internals, with policy and size.
@@ -41,7 +41,7 @@ pub(crate) struct Results {
     pub(crate) peak_memory_bytes: Option<u64>,
 }
 
-/// What was replayed, in a line that is left open.
+/// Description of the trace, in a line that is left open.
 pub(crate) fn heading(trace: &TraceSummary) -> String {
     format!(
         "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})",

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     write(&args.output, to.as_ref(), &found, || page::page(&found, &references))
 }
 
-/// What the command line asks for, read.
+/// The parsed command line.
 struct Asked {
     specs: Vec<Spec>,
     sizes: Option<Vec<Sizes>>,
@@ -113,7 +113,7 @@ fn write_comparison(args: &OutputArgs, comparison: &Comparison) -> anyhow::Resul
     }
 }
 
-/// What is to be replayed.
+/// The replays.
 pub(crate) struct Plan {
     pub(crate) specs: Vec<Spec>,
     pub(crate) sizes: Vec<Sizes>,
@@ -156,7 +156,7 @@ pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyh
     Ok((!names.is_empty()).then(note))
 }
 
-/// What `--warmup` says.
+/// The value of `--warmup`.
 pub(crate) fn parse_warmup(text: &str) -> anyhow::Result<Warmup> {
     text.parse().map_err(|error| anyhow!("--warmup {error}"))
 }

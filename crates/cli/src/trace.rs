@@ -49,7 +49,7 @@ fn formats() -> anyhow::Result<()> {
 
 fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
     let mut left = usize::try_from(count)?;
-    // What is not printed is not read.
+    // Requests that are not printed are not read.
     let limit = input.limit.clone().or_else(|| (left > 0).then(|| left.to_string()));
     let (_, mut requests) = source::open(path, &InputArgs { limit, ..input.clone() })?;
     let mut batch = Vec::new();
@@ -124,7 +124,7 @@ fn copy(
     Ok(())
 }
 
-/// What `nigh trace info` tells.
+/// Results of `nigh trace info`.
 #[derive(Default, Serialize)]
 struct Info {
     schema: u32,

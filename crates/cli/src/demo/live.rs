@@ -72,7 +72,7 @@ impl Disks {
     }
 }
 
-/// What a block of a tenant's disk holds: no two are alike.
+/// Content of a block of a tenant's disk: no two are alike.
 fn content(tenant: usize, block: u64) -> [u8; BLOCK] {
     let mut content = [0; BLOCK];
     let mut word = (block << 8 | tenant as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -83,7 +83,7 @@ fn content(tenant: usize, block: u64) -> [u8; BLOCK] {
     content
 }
 
-/// What came of serving the requests through one policy.
+/// Result of serving the requests through one policy.
 pub(super) struct Served {
     /// Of each tenant.
     pub(super) hits: [Hits; TENANTS.len()],
@@ -227,7 +227,7 @@ fn drive(
     };
     std::thread::scope(|scope| {
         let guarded = || {
-            // Where one fails, the others need not go on.
+            // If one fails, the others need not go on.
             client().inspect_err(|_| {
                 if let Ok(mut turn) = turns.lock() {
                     turn.next = requests.len();

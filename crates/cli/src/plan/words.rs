@@ -1,4 +1,4 @@
-//! What a verdict says: a headline, a sentence on each thing that was asked, and what to type next.
+//! A verdict in words: a headline, a sentence on each question, and the next command.
 
 use std::path::Path;
 

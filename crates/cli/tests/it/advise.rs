@@ -324,7 +324,7 @@ fn advise_13_a_warm_cache_is_no_gain() {
     assert_eq!(profile(), before, "nothing was learned");
 }
 
-/// What a killed run left beside the profile is removed by the next one that records.
+/// Leftovers of a killed run beside the profile are removed by the next one that records.
 #[test]
 fn recordings_of_killed_runs_are_removed() {
     let folder = folder();

@@ -129,7 +129,7 @@ fn shapes_of_the_loops() {
 
 /// Section 2.4.4.2: thresholds of 50 % and 75 % of R_max lose little, a large one turns LIRS into LRU, and none is LRU.
 ///
-/// What the dissertation shows for 125 % and 150 % on postgres and sprite, which are not here, does not hold for loops: a
+/// The dissertation's result for 125 % and 150 % on postgres and sprite, which are not here, does not hold for loops: a
 /// loop's blocks return at a distance just above R_max, and become LIR in turn.
 #[test]
 fn a_large_threshold_makes_lirs_lru() {

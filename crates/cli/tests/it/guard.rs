@@ -474,7 +474,7 @@ fn beside_a_guard_a_command_leaves_protection_to_it_and_takes_over_when_it_ends(
     assert!(!machine.journal().exists());
 }
 
-/// Whoever is nobody: another user than root, if that can be had here.
+/// A command of another user than root, if that can be had here.
 fn as_nobody(test: &str, machine: &Machine, arguments: &[&str]) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {test}: not being root is tested as root only");
@@ -548,7 +548,7 @@ fn guard_5_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(machine.values(), left);
-    // Whoever reads hangs up.
+    // The reader hangs up.
     drop(stdout);
     let mut stderr = String::new();
     service.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();

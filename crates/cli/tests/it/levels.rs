@@ -1,4 +1,4 @@
-//! `nigh serve --level`: a file on a faster disk below the memory. What it returns is never stale, however a server ended.
+//! `nigh serve --level`: a file on a faster disk below the memory. Its blocks are never stale, however a server ended.
 //!
 //! `cargo xtask levels` kills 200 servers; without it, a few are enough to see that it works.
 
@@ -155,7 +155,7 @@ fn no_stale_byte_however_a_server_ends() {
     assert!(hits > 0, "the level was of no use");
 }
 
-/// What a level does is seen in every form.
+/// The activity of a level is visible in every form.
 #[test]
 fn what_a_level_does_is_told() {
     let folder = Folder::new();
@@ -208,7 +208,7 @@ fn what_a_level_does_is_told() {
     server.end();
 }
 
-/// What a level's file cannot be is said in a line.
+/// Invalid files of a level are rejected in a line.
 #[test]
 fn what_cannot_be_a_level_is_one_line() {
     let folder = Folder::new();

@@ -50,7 +50,7 @@ enum End {
 
 const ENDS: [End; 3] = [End::Power, End::Kill, End::Term];
 
-/// What serves the disk.
+/// The server of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     WriteBack,
@@ -76,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// What it is named in the environment, and the kinds of that name.
+    /// The kinds that this name has in the environment.
     fn named(name: &str) -> Vec<Kind> {
         match name {
             "nigh" => vec![Kind::WriteBack, Kind::WriteThrough, Kind::Level, Kind::Ring],
@@ -168,7 +168,7 @@ impl Drop for Server {
     }
 }
 
-/// What happened in all rounds of a kind.
+/// Counts of all rounds of a kind.
 #[derive(Default)]
 struct Row {
     ends: [u64; 3],
@@ -266,7 +266,7 @@ impl Bench {
             let found: Result<Vec<_>, String> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
             (status, found)
         });
-        // What the system has cached goes to the disk, unless that is off.
+        // The system's cached data goes to the disk, unless that is off.
         drop(device);
         row.stuck += u64::from(clean.is_err());
         let clean = clean?;
@@ -280,10 +280,10 @@ impl Bench {
         };
         let counts = self.disk.counts();
         if counts.failed_syncs > 0 {
-            // What an earlier server wrote, this one cannot write again.
+            // Data that an earlier server wrote, this one cannot write again.
             self.sectors.iter_mut().for_each(|sector| sector.is_doubtful = !sector.older.is_empty());
         }
-        // What a failed sync has forgotten, the next server cannot know.
+        // Data that a failed sync has forgotten, the next server cannot know.
         let power = end == End::Term || end == End::Kill && self.disk.has_forgotten();
         if power {
             self.disk.cut();

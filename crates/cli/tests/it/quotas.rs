@@ -1,4 +1,4 @@
-//! What an export of `nigh serve` can take from the others: some have slow devices, or devices that do nothing for as long
+//! Resources that an export of `nigh serve` can take from the others: some have slow devices, or devices that do nothing for as long
 //! as a test takes.
 
 use std::os::unix::net::UnixStream;

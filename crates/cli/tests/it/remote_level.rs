@@ -201,7 +201,7 @@ fn fail_the_level(policy: &str) {
     });
 }
 
-/// A network between a server and its level that can be cut, or slow. What was sent meanwhile arrives afterwards.
+/// A network between a server and its level that can be cut, or slow. Messages sent meanwhile arrive afterwards.
 pub(crate) struct Wire {
     pub(crate) address: String,
     is_cut: Arc<AtomicBool>,
@@ -430,7 +430,7 @@ fn ctl(control: &str, arguments: &[&str]) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// What a server of statistics answers to GET `path`.
+/// The answer of a server of statistics to GET `path`.
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
@@ -622,7 +622,7 @@ fn silent_connections_do_not_keep_clients_from_a_level() {
     server.end();
 }
 
-/// What it does is not part of what it logs.
+/// Its activity is not part of its log.
 #[test]
 fn a_level_listens_whatever_it_logs() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -157,7 +157,7 @@ fn an_export_whose_device_fails_stays_until_its_writes_are_dropped() {
     let mut good = nigh.connect("good");
     nigh.connect("bad").write(0, &[5; 4096]).unwrap();
     assert!(nigh.refuses(&["export", "remove", "bad"]).contains("not everything is written"));
-    // What was written is still there for those who come.
+    // Written data is still there for those who come.
     assert_eq!(nigh.connect("bad").read(0, 4096).unwrap(), [5; 4096]);
     nigh.does(&["export", "remove", "bad", "--discard"]);
     assert!(nigh.try_connect("bad").is_err());
@@ -316,7 +316,7 @@ fn the_socket_answers_every_line() {
     assert!(ask("{\"command\":\"set-export\",\"name\":\"disk\",\"options\":{\"iops\":7}}\n")["error"].is_null());
     assert_eq!(ask("{\"command\":\"status\"}\n")["status"]["exports"][0]["options"]["iops"], 7);
     assert!(ask(&"x".repeat(1 << 20))["error"].as_str().unwrap().contains("1 MiB"));
-    // Whoever connects and says nothing is in nobody's way.
+    // A silent connection is in nobody's way.
     let silent: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(nigh.path("control")).unwrap()).collect();
     drop(silent);
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Whoever does not use a hung device does not notice it.
+//! Clients that do not use a hung device do not notice it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

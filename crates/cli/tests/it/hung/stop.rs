@@ -62,7 +62,7 @@ fn stop_4_a_hung_export_delays_no_other() {
     assert!(!named[0].contains("disk well"), "{named:?}");
 }
 
-/// So it is if the server serves a single client that was passed to it.
+/// The same holds if the server serves a single client that was passed to it.
 #[test]
 fn stop_4_standard_input_has_the_same_limit() {
     let folder = Folder::new();

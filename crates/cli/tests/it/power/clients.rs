@@ -20,7 +20,7 @@ const SECTORS: usize = 64;
 /// Half of the requests are to the first so many sectors.
 const HOT: usize = 512;
 
-/// What the clients of a disk have in common.
+/// State that the clients of a disk share.
 pub(crate) struct Shared {
     pub(crate) sectors: usize,
     /// Counts what happens.

@@ -21,9 +21,9 @@ pub(crate) struct Folder(tempfile::TempDir);
 pub(crate) struct Server {
     pub(crate) process: Child,
     pub(crate) socket: PathBuf,
-    /// What it said until it listened.
+    /// Its lines until it listened.
     said: Vec<String>,
-    /// What it said since.
+    /// Its lines since.
     later: Arc<Mutex<Vec<String>>>,
 }
 
@@ -54,7 +54,7 @@ impl Folder {
         self.serve_under(&[], arguments)
     }
 
-    /// What `nigh ctl status` reports of the server at the socket `control`.
+    /// The result of `nigh ctl status` for the server at the socket `control`.
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
         let output = ctl.args(["ctl", "--control", &self.text("control"), "status", "--json"]).output().unwrap();
@@ -101,7 +101,7 @@ pub(crate) fn nigh(first: &[&str], more: &[&str]) -> Command {
     command
 }
 
-/// What a server says until it listens.
+/// The lines of a server until it listens.
 pub(crate) fn until_listening(lines: impl Iterator<Item = std::io::Result<String>>) -> Vec<String> {
     let mut said = Vec::new();
     for line in lines.map_while(Result::ok) {
@@ -124,7 +124,7 @@ impl Server {
         format!("nbd+unix:///{export}?socket={}", self.socket.display())
     }
 
-    /// Where its statistics are, started with `--metrics 127.0.0.1:0`.
+    /// The address of its statistics, started with `--metrics 127.0.0.1:0`.
     pub(crate) fn metrics(&self) -> String {
         address(&self.said, "metrics")
     }
