@@ -85,7 +85,7 @@ fn write_trace(path: &Path, requests: &[Request]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a run took.
+/// Measurements of a run.
 struct Run {
     seconds: f64,
     /// Blocks from the disk and from the level.
@@ -183,7 +183,7 @@ impl Drop for Killed {
     }
 }
 
-/// What is measured.
+/// The part that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// Live beside simulated, and restarts.

@@ -38,7 +38,7 @@ const VECTOR_ACCESSES: usize = 4;
 /// How far the ratios may lie apart.
 const WITHIN: f64 = 0.1;
 
-/// Who makes the requests.
+/// The source of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// A program that only reads, by our own client

@@ -27,7 +27,7 @@ pub(crate) enum Order {
     Sequential,
 }
 
-/// What to read.
+/// The reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Reads {
     pub(crate) range: Range<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Reads {
     pub(crate) depth: usize,
 }
 
-/// What came of it.
+/// Results.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) elapsed: Duration,

@@ -39,7 +39,7 @@ const PUBLISHED_ENCODE_NS: f64 = 400_000.0;
 /// How often LPU's associate blocks are counted.
 const CENSUS: u64 = 50_000;
 
-/// What is measured.
+/// The part that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// Figures 4 to 9: five machines with the same workload, cache sizes, reads to writes of 3:1 and 1:1
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-/// What a run found, behind its first third.
+/// Results of a run, behind its first third.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     requests: u64,

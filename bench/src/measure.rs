@@ -1,4 +1,4 @@
-//! What a child process used.
+//! Resources of a child process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,7 +45,7 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
     if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
 }
 
-/// Where benches keep what they build and generate.
+/// Folder for the builds and generated files of benches.
 pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");

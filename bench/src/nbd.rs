@@ -12,7 +12,7 @@ use crate::load::{Connection, Found, Order, Reads, all_cached, stamp, write_stam
 use crate::measure::{load as machine_load, median, nigh};
 use crate::peers::{CLIENTS, Peer, SERVERS};
 
-/// What is read again and again; every server has all of it in memory.
+/// Bytes that are read again and again; every server has all of them in memory.
 const HOT: u64 = 128 << 20;
 /// The disk behind the delay; what lies beyond `HOT` is read once.
 const DELAYED: u64 = 16 << 30;
@@ -26,7 +26,7 @@ struct Row {
     figure: Figure,
     name: &'static str,
     digits: usize,
-    /// What the ratio of nigh to nbdkit's memory plugin is meant to reach, where anything was set.
+    /// Goal of the ratio of nigh to nbdkit's memory plugin, if there is any.
     goal: Option<f64>,
 }
 

@@ -179,7 +179,7 @@ impl Drop for Group {
     }
 }
 
-/// What a program did in the cgroup.
+/// Results of a program in the cgroup.
 struct Ran {
     read_bytes: u64,
     /// Its most file pages, in bytes: the cache that the limit left beside its own memory.

@@ -23,7 +23,7 @@ const BURST: u64 = 1000;
 const BURSTS: u64 = 2;
 /// How long it computes before each: enough for any of the devices.
 const PAUSE_NS: u64 = 20_000_000_000;
-/// Where the neighbour's blocks begin.
+/// Beginning of the neighbour's blocks.
 const NEIGHBOUR_AT: u64 = 1 << 16;
 
 pub(super) fn run() -> anyhow::Result<()> {
@@ -40,7 +40,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     bursts(&mut random)
 }
 
-/// What the allowance costs an honest program: it sends a list, pauses, and reads all of that at once. Its first list has
+/// Cost of the allowance for an honest program: it sends a list, pauses, and reads all of that at once. Its first list has
 /// only the two batches with which a tenant starts.
 fn bursts(random: &mut Rng) -> anyhow::Result<()> {
     println!(

@@ -129,7 +129,7 @@ impl Program {
         self.chunks.len() * CHUNK
     }
 
-    /// To so many pages, in whole chunks. What is new is written to.
+    /// To so many pages, in whole chunks. New pages are written to.
     fn resize(&mut self, pages: usize) {
         let wanted = pages.div_ceil(CHUNK);
         self.chunks.truncate(wanted);

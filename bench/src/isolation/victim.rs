@@ -20,7 +20,7 @@ const STRIDE: u64 = 8;
 
 pub(super) struct Victim {
     client: Client<UnixStream>,
-    /// Where its part of the disk begins.
+    /// Beginning of its part of the disk.
     base: u64,
     turns: u64,
 }

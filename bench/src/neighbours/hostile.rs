@@ -21,7 +21,7 @@ pub(crate) const SLOW: &str = "delay:20ms:";
 
 const SCRAPES: &str = "a byte a second to /metrics";
 
-/// What a neighbour does until it is told to end, on a server that is killed then.
+/// A neighbour, which acts until it is asked to end, on a server that is killed then.
 type Neighbour = fn(&Place);
 
 /// A neighbour of the victim.

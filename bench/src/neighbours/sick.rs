@@ -99,7 +99,7 @@ impl Sick {
         *self.symptom.lock().expect("no thread panics") == Some(symptom)
     }
 
-    /// What all requests have in common.
+    /// The common part of all requests.
     fn begin(&self) -> io::Result<()> {
         while self.is(Symptom::Hung) {
             std::thread::sleep(Duration::from_millis(10));
