@@ -33,7 +33,7 @@ const GOAL: Duration = Duration::from_millis(2);
 /// Changes in turn, each followed by a pause.
 const PAUSE: Duration = Duration::from_millis(300);
 const POLICIES: [&str; 4] = ["arc", "clock-pro", "s3-fifo", "lirs"];
-/// For what is said again while the server is busy with what was said before.
+/// Limit of repeating a command while the server is busy with an earlier one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Of the hits of one phase, in ns.

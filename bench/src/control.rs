@@ -222,7 +222,7 @@ fn chunk(first: u64, blocks: u64) -> Chunk {
     Chunk { file: 0, bytes: Some((first * BLOCK, blocks * BLOCK)) }
 }
 
-/// Reads block after block, and says in how many seconds the first `measured` were read. Goes on until both programs are
+/// Reads block after block, and returns in how many seconds the first `measured` were read. Goes on until both programs are
 /// done with theirs.
 fn drive(
     client: &mut Client<UnixStream>,

@@ -46,7 +46,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
     println!("{:34}{}  held", "neighbour", KINDS.map(|kind| format!("{kind:^34}")).concat());
     let is_wanted = |name: &str| only.is_none_or(|only| name.contains(only));
     let mut tally = Tally::default();
-    // Not counted: it says what processors do to a client without any neighbour. With real-time priorities, the server would
+    // Not counted: it shows the effect of busy processors on a client without any neighbour. With real-time priorities, the server would
     // get none, or would not notice.
     if is_wanted(COMPUTE.name) && priority()? == 0 {
         Tally::default().print(COMPUTE.name, &rounds_of(rounds, || beside_client(&COMPUTE, how_long))?);

@@ -194,7 +194,7 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "sizes,mixed,applications,blocks,machines")]
         part: Vec<lpu::Part>,
     },
-    /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
+    /// LRU-SP against LRU: a hit and a miss of tenants without hints
     LruSp {
         /// Turns of each engine
         #[arg(long, default_value_t = 61)]

@@ -29,7 +29,7 @@ fn children_cpu_s() -> anyhow::Result<f64> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// A trace beside the repository; says so if it is not there.
+/// A trace beside the repository; prints a line if it is not there.
 pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces").join(name);
     if !path.exists() {

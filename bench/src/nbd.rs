@@ -154,7 +154,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration, before: Option<&Path>) -> a
     beside_misses(folder.path(), rounds, how_long, before)
 }
 
-/// The order in which so many servers are started before this round.
+/// The order in which this many servers are started before this round.
 fn started(count: usize, round: usize) -> Vec<usize> {
     match (round / ROUNDS_A_START).is_multiple_of(2) {
         true => (0..count).collect(),

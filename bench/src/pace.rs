@@ -1,4 +1,4 @@
-//! Requests at their times: what clients of `nigh serve` wait, and what the simulation of the same requests says.
+//! Requests at their times: waits of clients of `nigh serve`, and those of the simulation of the same requests.
 //!
 //! A disk that a model slows down is given a share of the requests that it can serve one after the other. Live, a client sends each
 //! request when it is due, whatever has its reply; `nigh sim --pace recorded` replays the same file.

@@ -29,10 +29,10 @@ use owner::Owner;
 
 /// How long an episode is, in seconds.
 const EPISODE: std::ops::Range<f64> = 2.0..12.0;
-/// After an episode: until everything is as before, and then so long is measured.
+/// After an episode: until everything is as before, and then this time is measured.
 const SETTLE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(2);
-/// How long neighbours may need to end when they are told to.
+/// How long neighbours may need to end when they are asked to.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// How much more than in the first third of the moments of rest there may be in the last third: of each of `FIGURES`, whose

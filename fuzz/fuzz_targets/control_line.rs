@@ -67,7 +67,7 @@ fn is_harmless(target: &str) -> bool {
     target.parse::<Target>().is_ok_and(|target| matches!(target, Target::Memory(bytes) if bytes <= BYTES))
 }
 
-// A line of the control socket is answered by a line, whatever it says.
+// Every line of the control socket is answered by a line.
 fuzz_target!(|input: &[u8]| {
     static SERVER: OnceLock<Mutex<Controlled>> = OnceLock::new();
     let line = input.split(|byte| *byte == b'\n').next().unwrap_or_default();

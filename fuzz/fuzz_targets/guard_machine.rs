@@ -41,7 +41,7 @@ const FILES: [(&str, &str); 25] = [
 const FIRST: usize = 16;
 const A_SECOND: usize = 3;
 
-// A kernel may say anything: the guard works or says in one line why not, and in the end every value is what it was.
+// A kernel may report anything: the guard works or prints in one line why not, and in the end every value is what it was.
 fuzz_target!(|content: &[u8]| {
     let parts: Vec<&[u8]> = content.split(|byte| *byte == 0).collect();
     for is_v1 in [true, false] {

@@ -17,7 +17,7 @@ pub(crate) fn fuzz(seconds: u32, only: Option<&str>) -> anyhow::Result<()> {
         // New inputs of libFuzzer go to the first folder; the seeds in the second are read only.
         let (corpus, seeds) = (format!("fuzz/corpus/{target}"), format!("fuzz/seeds/{target}"));
         std::fs::create_dir_all(root().join(&corpus)).with_context(|| corpus.clone())?;
-        // libFuzzer needs flags that only a nightly compiler accepts, or one that is told to.
+        // libFuzzer needs flags that only a nightly compiler accepts, or one that is asked to.
         let fuzz = |arguments: &[&str]| {
             check(cargo(&[&["fuzz"], arguments].concat()).env("RUSTC_BOOTSTRAP", "1"))
                 .context("fuzzing (cargo-fuzz is installed by `cargo install cargo-fuzz`)")

@@ -22,7 +22,7 @@ struct Example {
 }
 
 const EXAMPLES: [Example; 2] = [
-    // Hits so many at a time, with a rule of read-ahead, a policy, and a curve that samples one in 64 blocks, as in a cache of 128 MiB
+    // Hits this many at a time, with a rule of read-ahead, a policy, and a curve that samples one in 64 blocks, as in a cache of 128 MiB
     // or more: beside `cargo xtask bench nbd`. Those of the client count, too.
     Example {
         package: "nigh-server",

@@ -97,7 +97,7 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seeds: u64,
     },
-    /// Servers whose power fails, that are killed or told to end, under load on a disk that loses what was not flushed: no promise is broken
+    /// Servers whose power fails, that are killed or asked to end, under load on a disk that loses what was not flushed: no promise is broken
     Power {
         /// How many
         #[arg(long, default_value_t = 10_000)]

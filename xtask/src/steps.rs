@@ -14,7 +14,7 @@ use crate::{guest, instructions, package, python, suite, tests, tidy};
 pub(crate) enum Tier {
     /// Before every push.
     Push,
-    /// Before a push that changes the files that it looks at.
+    /// Before a push that changes its inputs.
     Changed,
     /// Before a release.
     Release,
@@ -25,7 +25,7 @@ pub(crate) struct Step {
     /// How it is run alone.
     pub(crate) command: &'static str,
     pub(crate) tier: Tier,
-    /// The files that it looks at, as git names them.
+    /// Its inputs, as git names them.
     pub(crate) inputs: &'static [&'static str],
     work: fn(&mut Report) -> anyhow::Result<()>,
 }

@@ -125,7 +125,7 @@ fn neighbour_s(outcome: &Outcome) -> f64 {
     outcome.ends_ns[1] as f64 / 1e9
 }
 
-/// A program that reads `blocks` and says `says`, beside the neighbour. `window` is that of the prefetch allowance.
+/// A program that reads `blocks` and sends the hints `says`, beside the neighbour. `window` is that of the prefetch allowance.
 fn pair(device: &str, blocks: &[u64], says: Vec<Said>, window: u32) -> anyhow::Result<Outcome> {
     let steps = blocks.iter().map(|&block| read(block, THINK.as_nanos() as u64)).collect();
     let first = Program { name: "first".into(), steps, says, ..Program::default() };

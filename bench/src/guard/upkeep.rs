@@ -28,7 +28,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         rig.pause(Duration::from_secs(10))?;
         report(&rig, "asleep", &guard.0)?;
     }
-    // A program larger than the limit faults on and on, alone: that keeps the guard awake and lets it look at everybody.
+    // A program larger than the limit faults on and on, alone: that keeps the guard awake and lets it examine everybody.
     rig.group("gz0")?;
     let mut alone = rig.command("gz0", &std::env::current_exe()?);
     alone.args(["guard", "worker", "gz", "90", "100000000", &ROUNDS.to_string()]).stdout(Stdio::null());

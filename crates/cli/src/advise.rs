@@ -32,7 +32,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// The name of the folders of recordings begins so, and goes on with the process.
 const RECORDING: &str = ".nigh-advise-";
 
-/// Of so many files, one is recorded with `--learn`.
+/// One file of this many is recorded with `--learn`.
 const LEARNED: u32 = 8;
 
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {

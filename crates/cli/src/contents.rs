@@ -84,14 +84,14 @@ fn schemes(names: &[String], policies: &[Spec]) -> anyhow::Result<Vec<Scheme>> {
 
 /// Contents of blocks.
 pub(crate) struct Made {
-    /// None if the trace says it.
+    /// None if the trace has it.
     source: Option<Source>,
     /// From which the contents of writes are made up.
     pub(crate) seed: u64,
 }
 
 impl Made {
-    /// As the file of --contents says.
+    /// As in the file of --contents.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Made> {
         let described = asked::read_toml::<Described>(path)?;
         Ok(Made { seed: described.seed, source: described.source(path)? })
@@ -162,7 +162,7 @@ const MACHINES_MOST: usize = 1000;
 const BLOCKS_MOST: usize = 1 << 28;
 
 impl Described {
-    /// None if the trace says it.
+    /// None if the trace has it.
     fn source(self, path: &Path) -> anyhow::Result<Option<Source>> {
         let name = path.display();
         const EXPECTED: &str = "expected one of [generated], [[image]] and recorded = true";

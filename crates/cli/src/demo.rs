@@ -1,5 +1,5 @@
 //! `nigh demo`: the main job on a generated mixed workload, start to finish: serve it through several policies, compare
-//! what was served with what a replay says, and replay it with the other policies and sizes.
+//! the figures in service with those of a replay, and replay it with the other policies and sizes.
 
 mod live;
 

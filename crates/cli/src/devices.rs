@@ -41,7 +41,7 @@ fn list() -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A device's kind, and the figures that say most about it.
+/// A device's kind, and its most important figures.
 fn figures(profile: &Profile) -> (&'static str, String) {
     match profile.model() {
         Model::Disk(disk) => {
@@ -85,7 +85,7 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
     if let Ok(Target::Nbd(export)) = args.path.to_string_lossy().parse() {
         anyhow::bail!("{export}: only files and block devices are measured, not NBD servers");
     }
-    // The error says what the system said, which as its source would be told twice.
+    // The error has the system's message, which as its source would be printed twice.
     let timer = ReadTimer::open(&args.path).map_err(|error| anyhow::anyhow!("{error}"))?;
     let path = args.path.display().to_string();
     let bytes = timer.size().with_context(|| path.clone())?;

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::output;
 
-/// Parses the command line, runs, and says in one line what was wrong.
+/// Parses the command line, runs, and prints errors in one line.
 pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode>) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -72,12 +72,12 @@ pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     })
 }
 
-/// Whether all that is wrong is that whoever read our output has enough of it, as `head` does.
+/// Whether the only error is that the reader of our output has closed it, as `head` does.
 pub(crate) fn is_unread(error: &anyhow::Error) -> bool {
     is_broken_pipe(error) && reader_is_gone()
 }
 
-/// Whether whoever read our output has gone away.
+/// Whether the reader of our output has gone away.
 fn reader_is_gone() -> bool {
     let stdout = std::io::stdout();
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];

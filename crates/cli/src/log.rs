@@ -1,4 +1,4 @@
-//! The log of programs that keep running. Nobody waits for whoever reads it.
+//! The log of programs that keep running. Nobody waits for its reader.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
-/// Lines that wait for whoever reads standard error. Further ones are lost.
+/// Lines that wait for the reader of standard error. Further ones are lost.
 const LINES: usize = 1024;
 /// How long the end waits for lines that are left.
 const FAREWELL: Duration = Duration::from_secs(1);

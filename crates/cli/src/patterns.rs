@@ -248,7 +248,7 @@ pub(crate) fn patterns(
 }
 
 /// The table that `--patterns` asks for, and the references that it is from. Files are numbered anew in each trace: another
-/// trace says nothing on single files.
+/// trace has nothing on single files.
 fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyhow::Result<(Table, References)> {
     let is_used = args.policy.iter().any(|policy| matches!(policy.split(':').next(), Some("aoio" | "all")));
     ensure!(is_used, "--patterns: only the policy aoio uses them; add it to --policy");

@@ -37,7 +37,7 @@ pub(crate) struct Results {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) curves: Vec<Curve>,
     pub(crate) notes: Vec<String>,
-    /// The most memory that the process had resident, where the system tells.
+    /// The most memory that the process had resident, if the system reports it.
     pub(crate) peak_memory_bytes: Option<u64>,
 }
 

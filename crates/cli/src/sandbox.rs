@@ -282,7 +282,7 @@ pub(crate) fn filter() -> anyhow::Result<()> {
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch)?;
     let program: BpfProgram = filter.try_into()?;
     match apply_filter_all_threads(&program) {
-        // The kernel cannot, or whoever started the server does not let it.
+        // The kernel cannot, or the server's parent does not let it.
         Err(seccompiler::Error::Seccomp(error))
             if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) =>
         {
@@ -303,7 +303,7 @@ pub(crate) fn allow_core_dumps(allowed: bool) -> anyhow::Result<()> {
 /// A user, and a group beside its own, if there is to be another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// As it was said.
+    /// As it was given.
     pub(crate) text: String,
     user: (CString, Uid),
     group: Gid,

@@ -1,4 +1,4 @@
-//! `nigh trace`: look at, convert and generate traces.
+//! `nigh trace`: inspect, convert and generate traces.
 
 mod histograms;
 mod recording;
@@ -98,7 +98,7 @@ fn format(given: Option<&str>) -> anyhow::Result<Option<Format>> {
     Ok(given.map(str::parse).transpose()?)
 }
 
-/// Writes all `requests` to a file, and says on standard error what was lost by it.
+/// Writes all `requests` to a file, and reports on standard error what was lost by it.
 fn copy(
     requests: &mut dyn Requests,
     to: &Destination,
@@ -159,7 +159,7 @@ struct Info {
     recording: Option<recording::Recording>,
 }
 
-/// More identities than this are not told apart.
+/// More identities than this are not distinguished.
 const IDENTITIES_MOST: usize = 1 << 20;
 
 #[derive(Default)]

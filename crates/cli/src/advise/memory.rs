@@ -10,7 +10,7 @@ use nigh_record::Board;
 const FREE_LEAST: u64 = 256 << 20;
 const FREE_LEAST_PART: u64 = 16;
 
-/// The read-ahead of a device that does not say: the kernel's default.
+/// The read-ahead of a device that does not report it: the kernel's default.
 const READ_AHEAD: u64 = 128 << 10;
 
 /// Mount point of the controllers.

@@ -30,7 +30,7 @@ const BLOCK: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Blocks of a disk: 128 MiB.
 const BLOCKS: u64 = 32 << 10;
-/// Blocks that are written between two looks at the signal.
+/// Blocks that are written between two checks of the signal.
 const STRETCH: u64 = 256;
 
 /// The images of the tenants' disks, in a folder that is removed when this is dropped.
@@ -191,7 +191,7 @@ impl Turns<'_> {
     }
 }
 
-/// Sends `requests` by all clients, and says how long each took.
+/// Sends `requests` by all clients, and returns how long each took.
 fn drive(
     server: &Service,
     socket: &Path,

@@ -134,7 +134,7 @@ fn record(
     }
 }
 
-/// Completes the file and says what is in it.
+/// Completes the file and reports its contents.
 fn finish(
     mut recorder: Recorder,
     collector: &Collector,

@@ -214,7 +214,7 @@ pub(super) struct DiskRow {
     device_bytes: u64,
 }
 
-/// One level. Counts are of blocks, unless their names say otherwise.
+/// One level. Counts are of blocks, unless their names have another unit.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LevelRow {
     pub(super) hits: u64,

@@ -425,7 +425,7 @@ impl Recording {
         let _ = write!(text, "\n{rows}");
         more(&mut text, self.files_total, self.files.len());
         if let Some(last) = self.working_set.last() {
-            // As many as tell the slices apart.
+            // As many as distinguish the slices.
             let digits = if last.to_s < 10.0 { 3 } else { 1 };
             let mut rows = Table::new(&["from", "to", "read", "distinct", "for the first time"]);
             for row in &self.working_set {

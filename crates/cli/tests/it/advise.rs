@@ -83,7 +83,7 @@ impl Group {
         ["/bin/sh".into(), "-c".into(), text]
     }
 
-    /// Runs `script` with advice. Returns what devices read, and what nigh said.
+    /// Runs `script` with advice. Returns what devices read, and nigh's output.
     fn advised(&self, folder: &Path, script: &str) -> (u64, String) {
         let script = self.script(script);
         let output = advise(folder, &["--report"], &script.each_ref().map(String::as_str)).output().unwrap();

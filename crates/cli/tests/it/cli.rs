@@ -1,4 +1,4 @@
-//! The binary as people and scripts use it: what it prints, where, and what it says to bad input.
+//! The binary as people and scripts use it: its output, its streams, and its errors about bad input.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! `nigh serve` day by day: who can connect, what the log says, and the configuration file.
+//! `nigh serve` day by day: who can connect, the log, and the configuration file.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;

@@ -54,7 +54,7 @@ fn of_threads(server: &Server, name: &str) -> Vec<String> {
     tasks.map(|task| field(task.unwrap().path())).collect()
 }
 
-/// Whether the kernel has Landlock; otherwise says that the test is skipped.
+/// Whether the kernel has Landlock; otherwise prints that the test is skipped.
 fn has_landlock(server: &Server, test: &str) -> bool {
     let has = !server.logged("sandbox")[0].contains("no Landlock");
     if !has {

@@ -19,7 +19,7 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 6 << 10;
 const MEMORY: &str = "2M";
 const LEVEL_MIB: u64 = 8;
-/// Servers that are killed, unless said otherwise.
+/// Default number of servers that are killed.
 const KILLS: u64 = 12;
 
 fn random(state: &mut u64, below: u64) -> u64 {
@@ -40,7 +40,7 @@ fn connect(server: &Server) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), "disk", &[]).unwrap()
 }
 
-/// Reads, writes, zeroes, trims and flushes blocks at random, and counts that in `done`, until it is told to stop, or the
+/// Reads, writes, zeroes, trims and flushes blocks at random, and counts that in `done`, until it is asked to stop, or the
 /// server is gone.
 fn work(
     client: &mut Client<UnixStream>,
@@ -196,7 +196,7 @@ fn what_a_level_does_is_told() {
     let line = page.lines().find(|line| line.starts_with("nigh_level_stored_blocks{")).expect("a gauge of the level");
     assert!(line.contains("a:level") && line.ends_with(&format!(" {}", of("stored"))), "{line}");
 
-    // Its file is damaged: the blocks come from the disk, and the log says so once.
+    // Its file is damaged: the blocks come from the disk, and the log notes that once.
     let file = std::fs::OpenOptions::new().write(true).open(folder.path("a:level")).unwrap();
     file.write_all_at(&[9; 2 << 20], 1 << 20).unwrap();
     for block in (0..1024).rev() {

@@ -562,7 +562,7 @@ fn a_store_of_others_keeps_a_disk() {
     assert!(!log.contains("objects are left") && !log.contains("cannot list"), "{log}");
 }
 
-/// In the sandbox, of which the log tells at the start.
+/// In the sandbox, which the log reports at the start.
 #[test]
 fn a_level_keeps_blocks_of_a_disk_in_a_store() {
     let bucket = Bucket::start(7);

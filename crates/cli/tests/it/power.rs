@@ -1,4 +1,4 @@
-//! Nothing that a server promised is lost when the power fails, it is killed or told to end, on a real file.
+//! Nothing that a server promised is lost when the power fails, it is killed or asked to end, on a real file.
 //!
 //! Clients work on `nigh serve`, whose disk is a file of this process: volatile until it is synced, torn and reordered when
 //! the power fails, and forgetful when a sync fails. After each end, every sector is held against the history.
@@ -27,13 +27,13 @@ use history::{History, Op, Promise, Start};
 const SIZE: usize = 8 << 20;
 const MEMORY: &str = "2M";
 const CLIENTS: usize = 3;
-/// How often a server ends, unless said otherwise.
+/// How often a server ends, by default.
 const CUTS: u64 = 30;
 /// A flush may fail for this many of a hundred syncs in every fourth round.
 const FAILING: u64 = 25;
-/// How long a server may take to start, and to end when it is told to.
+/// How long a server may take to start, and to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long clients work at most, in milliseconds; now and then so long that the server writes back by itself.
+/// How long clients work at most, in milliseconds; now and then long enough that the server writes back by itself.
 const ROUND_MS: u64 = 40;
 const LONG_ROUND_MS: u64 = 1500;
 
@@ -177,7 +177,7 @@ struct Row {
     failed_syncs: u64,
     volatile: u64,
     lost: u64,
-    /// How often a server did not end when it was told to.
+    /// How often a server did not end when it was asked to.
     stuck: u64,
     /// Rounds in which a promise was broken.
     losses: u64,
@@ -310,7 +310,7 @@ impl Bench {
     }
 }
 
-/// Ends servers of these kinds so often in all, and prints what happened.
+/// Ends servers of these kinds this often in all, and prints the counts.
 fn end_often(test: &str, kinds: &[Kind], cuts: u64, seed: u64) {
     println!("seed {seed}\n{}", Row::title());
     for (at, kind) in kinds.iter().enumerate() {

@@ -339,7 +339,7 @@ fn survives_kills(mode: &str, connections: u32) {
         let steps = writer.join().unwrap();
         println!("{steps} steps with {ROUNDS} kills");
     });
-    // The last flush was true: nothing else tells the rear server to write anything.
+    // The last flush was true: nothing else makes the rear server write anything.
     rear.take().expect("it runs").kill();
     assert!(std::fs::read(&image).unwrap() == model.bytes, "what was flushed is in the image");
     server.kill();

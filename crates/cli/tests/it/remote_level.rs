@@ -600,7 +600,7 @@ fn what_a_level_server_does_can_be_seen() {
     server.end();
 }
 
-/// Connections that say nothing take no place of clients, however many there are.
+/// Silent connections take no place of clients, however many there are.
 #[test]
 fn silent_connections_do_not_keep_clients_from_a_level() {
     let folder = Folder::new();
@@ -865,7 +865,7 @@ fn several_servers_share_a_level() {
     until("changing", || servers().len() == 2 && state(2)["off"] == false);
     until("filling others", || hits() > most);
     assert_eq!((state(1)["bytes"].clone(), state(2)["bytes"].clone()), ((16 << 20).into(), (48 << 20).into()));
-    // Two addresses of one server: the second is of no use, and the log says so.
+    // Two addresses of one server: the second is of no use, and the log notes that.
     let twin = levels[2].address.replace("127.0.0.1", "localhost");
     let text = std::fs::read_to_string(folder.path("config")).unwrap();
     let with_twin = text.replacen("]\n", &format!(", \"{twin}:1M\"]\n"), 1);

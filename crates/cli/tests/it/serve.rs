@@ -598,7 +598,7 @@ fn locks_11_are_those_of_qemu() {
 
     let qemu = Command::new("qemu-io").args(["-f", "raw", &image]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut qemu = qemu.unwrap();
-    // Its prompt says that it has opened the image.
+    // Its prompt shows that it has opened the image.
     qemu.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     for more in [&[][..], &["--read-only"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));

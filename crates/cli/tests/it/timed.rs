@@ -557,7 +557,7 @@ fn requests_come_at_their_times_unless_a_program_waits_for_replies() {
         assert_eq!((closed["loop"].as_str(), closed["think"].as_str()), (Some("closed"), Some("100%")));
         assert_eq!(closed["results"][0]["overloaded"], false);
     }
-    // The table says first that a device cannot keep up.
+    // The table reports first that a device cannot keep up.
     let base =
         ["sim", &trace, "--device", "hdd-7200", "--policy", "lru,lirs", "--size", "40b,80b", "--readahead", "none"];
     let text = printed(&base);

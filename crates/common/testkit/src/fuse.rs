@@ -67,7 +67,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // An error says that it is in use, and then there is nothing else to be done.
+        // An error means that it is in use, and then there is nothing else to be done.
         let _ = self.session.take().map(BackgroundSession::umount_and_join);
     }
 }

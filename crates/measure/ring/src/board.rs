@@ -49,9 +49,9 @@ pub struct Tally {
     pub bytes: AtomicU64,
     /// Bytes that devices read for them.
     pub device_bytes: AtomicU64,
-    /// Bytes that the kernel was told to drop.
+    /// Bytes that the kernel was asked to drop.
     pub dropped: AtomicU64,
-    /// Bytes that the kernel was told to fetch.
+    /// Bytes that the kernel was asked to fetch.
     pub fetched: AtomicU64,
     /// Whether advice has ended, because it gains nothing: not 0.
     pub has_ended: AtomicU64,
@@ -165,7 +165,7 @@ impl Board {
         let head = self.head();
         let (entries, table) = (head.entries.load(Ordering::Relaxed), head.table_bytes.load(Ordering::Relaxed));
         let place = places(entries as usize, table as usize).get(number).copied().unwrap_or_default();
-        // SAFETY: the file is as long as these numbers say, which nobody writes after `create`.
+        // SAFETY: the file is as long as these numbers, which nobody writes after `create`.
         unsafe { self.0.as_ptr().cast::<u8>().add(place) }
     }
 

@@ -1,4 +1,4 @@
-"""What users write for sizes, policies and warm-ups, as the native half takes it."""
+"""Sizes, policies and warm-ups of users, in the form of the native half."""
 
 from __future__ import annotations
 

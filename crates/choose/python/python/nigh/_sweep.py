@@ -30,7 +30,7 @@ VERSION = f"nigh {_nigh.__version__}, results {_nigh.RESULTS}"
 
 
 class Answer(NamedTuple):
-    """What a worker sends back: nothing but text and bytes."""
+    """Result of a worker: nothing but text and bytes."""
 
     version: str
     #: The table as a Parquet file; nothing if the job failed.

@@ -56,7 +56,7 @@ impl Controlled {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A command that fails, and what it says.
+    /// A command that fails, and its message.
     pub(super) fn refuses(&self, arguments: &[&str]) -> String {
         refusal(&self.ctl(arguments))
     }
@@ -276,7 +276,7 @@ fn a_reload_adds_changes_and_removes_exports() {
     assert_eq!(on_b.read(0, 1).unwrap(), b"b", "its client was not disturbed");
     on_flag.read(0, 1).unwrap();
     nigh.connect("c").write(0, b"now it is writable").unwrap();
-    // One that cannot be opened is told, and the rest done; a slip changes nothing.
+    // One that cannot be opened is reported, and the rest done; a slip changes nothing.
     write(&[("b", "memory:2M", ""), ("e", "/nowhere", ""), ("f", "memory:1M", "")]);
     assert!(nigh.refuses(&["reload"]).contains("/nowhere"));
     nigh.connect("f").read(0, 1).unwrap();

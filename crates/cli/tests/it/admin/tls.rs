@@ -148,7 +148,7 @@ fn many_requests_in_flight_over_tls() {
     server.end();
 }
 
-/// A client that sends the end of its handshake together with what it says first.
+/// A client that sends the end of its handshake together with its first message.
 struct Together(ClientConnection, TcpStream, usize);
 
 impl Together {

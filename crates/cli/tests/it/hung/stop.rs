@@ -11,7 +11,7 @@ use crate::hung::device::Device;
 use crate::hung::{MIB, connect};
 use crate::serving::{Folder, nigh};
 
-/// Waits until the file has these bytes at its beginning; says whether it did within `limit`.
+/// Waits until the file has these bytes at its beginning; returns whether it did within `limit`.
 fn has(file: &std::path::Path, bytes: &[u8], limit: Duration) -> bool {
     let begin = Instant::now();
     while std::fs::read(file).unwrap()[..bytes.len()] != *bytes {

@@ -157,7 +157,7 @@ impl Disk {
         self.platter().cut();
     }
 
-    /// The power is back; so many of a hundred syncs fail.
+    /// The power is back; this many of a hundred syncs fail.
     pub(crate) fn start(&self, failing: u64) {
         let mut platter = self.platter();
         (platter.is_off, platter.failing) = (false, failing);

@@ -59,7 +59,7 @@ pub(crate) enum Promise {
     Acknowledged,
 }
 
-/// Fills sectors with a value; each also tells its place.
+/// Fills sectors with a value; each also has its place.
 pub(crate) fn encode(value: u64, first: usize, out: &mut [u8]) {
     for (at, sector) in out.chunks_exact_mut(SECTOR).enumerate() {
         let place = if value == ZEROS { 0 } else { (first + at) as u64 };
@@ -207,7 +207,7 @@ impl Register {
 
 /// Checks the histories of all clients of a disk that was `before` and was left with the values `after`.
 ///
-/// `shared` says that a flush covers the writes of all clients, not only of the one that asked.
+/// With `shared`, a flush covers the writes of all clients, not only of the one that asked.
 pub(crate) fn check(
     before: &[Start],
     histories: &[History],

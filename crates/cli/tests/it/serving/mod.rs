@@ -74,7 +74,7 @@ impl Folder {
         }
         let process = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut server = Server { process, socket, said: Vec::new(), later: Arc::default() };
-        // Everything that it says, so that it never waits for a reader.
+        // All of its lines, so that it never waits for a reader.
         let mut lines = BufReader::new(server.process.stderr.take().unwrap()).lines();
         server.said = until_listening(&mut lines);
         let later = server.later.clone();
@@ -113,7 +113,7 @@ pub(crate) fn until_listening(lines: impl Iterator<Item = std::io::Result<String
     panic!("the server does not listen; it said: {said:#?}");
 }
 
-/// The address in the first of these lines that tells of `what`.
+/// The address in the first of these lines that contains `what`.
 pub(crate) fn address(said: &[String], what: &str) -> String {
     let line = said.iter().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {said:#?}"));
     line.split(" on ").nth(1).unwrap().to_owned()
@@ -138,12 +138,12 @@ impl Server {
         page
     }
 
-    /// The lines with `what` that it said since it listens.
+    /// The lines with `what` since it listens.
     pub(crate) fn later(&self, what: &str) -> Vec<String> {
         self.later.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
     }
 
-    /// The lines with `what` that it said so far.
+    /// The lines with `what` so far.
     pub(crate) fn all(&self, what: &str) -> Vec<String> {
         let mut lines: Vec<String> = self.said.iter().filter(|line| line.contains(what)).cloned().collect();
         lines.extend(self.later(what));

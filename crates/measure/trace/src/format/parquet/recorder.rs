@@ -73,7 +73,7 @@ pub enum Did {
     Fault,
     /// It mapped `length` bytes from `offset` on. Accesses through the mapping are not recorded.
     Map,
-    /// It told the kernel what it will read (`posix_fadvise`).
+    /// It announced its reads to the kernel (`posix_fadvise`).
     Advise,
 }
 
