@@ -51,22 +51,22 @@ enum Computing {
     Decay,
 }
 
-/// What is assumed of the machine.
+/// Assumptions about the machine.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AcfsArgs {
     /// Runs, of which the means are printed; each has other sizes of files, finds of queries and turns of the disks
     #[arg(long, default_value_t = 3)]
     seeds: u64,
-    /// What is fetched ahead for who has not said what it will read
+    /// Read-ahead for programs that have not announced their reads
     #[arg(long, default_value = "one-block:sequential")]
     readahead: nigh_prefetch::Spec,
-    /// Where on a disk the files of its second program begin, in percent
+    /// Place on a disk of the files of its second program, in percent
     #[arg(long, default_value_t = 50.0)]
     second_at: f64,
     /// Processor times, in percent of those assumed
     #[arg(long, default_value_t = 100.0)]
     compute: f64,
-    /// What the system computes for each block read or written, in ms
+    /// Processor time of the system for each block read or written, in ms
     #[arg(long, default_value_t = 1.0)]
     io_ms: f64,
     /// How programs share processors: each has its own, or both share one, in turns or by 4.3BSD's priorities, as the
@@ -115,7 +115,7 @@ impl Together {
         all
     }
 
-    /// What each seed's run found.
+    /// Outcomes, one for each seed.
     fn run(&self, system: FileSystem, capacity: u32, args: &AcfsArgs) -> anyhow::Result<Vec<Outcome>> {
         (1..).zip(&self.runs).map(|(seed, workloads)| run_one(workloads, system, capacity, seed, args)).collect()
     }

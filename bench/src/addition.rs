@@ -1,4 +1,4 @@
-//! What something in addition costs each request, checksums in memory or encoded blocks: two servers, with and without it, in
+//! Cost of an addition for each request, checksums in memory or encoded blocks: two servers, with and without it, in
 //! turns.
 
 use std::os::unix::net::UnixStream;
@@ -14,13 +14,13 @@ use crate::load::{Connection, Order, Reads};
 use crate::measure::{load, median, nigh};
 use crate::peers::Peer;
 
-/// What fits the servers' caches, and the size of their disks.
+/// Bytes that fit the servers' caches, and the size of their disks.
 const HOT: u64 = 32 << 20;
 const DISK: u64 = 256 << 20;
 /// Writes on their way.
 const DEPTH: usize = 16;
 
-/// What is compared with its absence.
+/// The addition that is compared with its absence.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Addition {
     /// `--verify`

@@ -24,16 +24,16 @@ use crate::peers::Peer;
 
 /// Memory at the start and between changes, in MiB.
 const MEMORY_MIB: u64 = 512;
-/// What is hit.
+/// Bytes that are hit.
 const HOT: u64 = 32 << 20;
-/// What fio writes, reads and verifies: more than the largest cache holds.
+/// Bytes that fio writes, reads and verifies: more than the largest cache holds.
 const WORK: &str = "1200M";
-/// What no hit may wait because of a change.
+/// Longest wait of a hit because of a change.
 const GOAL: Duration = Duration::from_millis(2);
 /// Changes in turn, each followed by a pause.
 const PAUSE: Duration = Duration::from_millis(300);
 const POLICIES: [&str; 4] = ["arc", "clock-pro", "s3-fifo", "lirs"];
-/// For what is said again while the server is busy with what was said before.
+/// Limit of repeating a command while the server is busy with an earlier one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Of the hits of one phase, in ns.
@@ -96,7 +96,7 @@ fn steps() -> anyhow::Result<()> {
     // As `nigh serve` does.
     nigh_backend::map_large_allocations();
     println!("processor time of the engine's steps, {MEMORY_MIB} MiB, lirs at first; load {}", machine_load());
-    // Where blocks come in the order in which they came before, LIRS keeps the most ghosts between two of its hot blocks, and
+    // If blocks come in the order in which they came before, LIRS keeps the most ghosts between two of its hot blocks, and
     // one step, as one hit at another time, may have to pass them all.
     steps_after("random reads", mixed, None)?;
     steps_after("a scan", |at| at, None)?;
@@ -238,7 +238,7 @@ fn set(
 
 fn ask(changer: &mut ControlClient, took: &mut Vec<Duration>, command: &nigh_service::Command) -> anyhow::Result<()> {
     let begin = Instant::now();
-    // What was said before may still be under way.
+    // An earlier change may still be under way.
     while let Err(error) = changer.ask(command) {
         ensure!(error.to_string().contains("later") && begin.elapsed() < PATIENCE, "{error}");
         std::thread::sleep(Duration::from_millis(10));

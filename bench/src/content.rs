@@ -23,7 +23,7 @@ const HARD: usize = 1024;
 /// Times each block is encoded and decoded.
 const ROUNDS: usize = 5;
 
-/// Shingles of a block that the exhaustive search looks for: those whose hash ends with so many zeros.
+/// Shingles of a block that the exhaustive search looks for: those whose hash ends with this many zeros.
 const SHINGLES: u32 = 4;
 
 /// Blocks with one shingle, and blocks with most shingles in common that are tried.

@@ -26,17 +26,17 @@ const BLOCKS: usize = 40_000;
 const MEMORY: &str = "256M";
 /// Requests of each client.
 const REQUESTS: usize = 100_000;
-/// One request of so many is a write.
+/// One request of this many is a write.
 const WRITES: usize = 10;
 
-/// What disks contain.
+/// Contents of disks.
 #[derive(Clone, Copy, PartialEq)]
 enum Filling {
     Machines,
     Noise,
 }
 
-/// What a run took.
+/// Measurements of a run.
 struct Run {
     seconds: f64,
     reads: u64,

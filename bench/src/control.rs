@@ -1,5 +1,5 @@
-//! What a tenant says, live: a program that loops over more than fits, and one that lies, each beside a neighbour that says
-//! nothing. By `nigh serve` and its control socket, as `nigh ctl hint` does, and by the library in this process.
+//! Tenants' hints, live: a program that loops over more than fits and sends correct hints, and one that sends wrong ones, each beside a
+//! neighbour without hints. By `nigh serve` and its control socket, as `nigh ctl hint` does, and by the library in this process.
 //!
 //! Each disk is a device of its own, as slow as [`DELAY`]. Both programs of a pair go on until both are done with what is
 //! measured of them, so that neither has the cache for itself.
@@ -41,18 +41,18 @@ const ROUNDS: usize = 4;
 /// More than are read in any run.
 const ROUNDS_MOST: usize = 2000;
 
-/// What the liar really needs.
+/// Blocks that the liar really needs.
 const HOT: u64 = 300;
 const LIAR_READS: usize = 8000;
-/// It lies again after so many reads.
+/// It lies again after this many reads.
 const LIES_EVERY: usize = 400;
 
-/// What the neighbour reads again and again; every `COLD`th read is of another block.
+/// Blocks that the neighbour reads again and again; every `COLD`th read is of another block.
 const NEIGHBOUR_HOT: u64 = 300;
 const COLD: usize = 20;
 const NEIGHBOUR_READS: usize = 30_000;
 
-/// What the first program does, and what it says.
+/// Behaviour of the first program, and its hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     Loop { says: bool },
@@ -147,13 +147,13 @@ fn pair(host: &Host, program: Program, seed: u64) -> anyhow::Result<Times> {
     if program == (Program::Loop { says: true }) {
         host.hint(&[mru(), Directive::Predict { accesses: vec![chunk(0, LOOP); ROUNDS_MOST] }])?;
     }
-    // What it needs anyway is there when time begins.
+    // The blocks that it needs anyway are there when time begins.
     for block in 0..NEIGHBOUR_HOT {
         neighbour.read(block * BLOCK, BLOCK as usize)?;
     }
     let [_, before] = host.exports()?;
     let (first_s, neighbour_s) = std::thread::scope(|scope| -> anyhow::Result<_> {
-        // Whoever fails has the other end, too.
+        // A thread that fails has the other end, too.
         let first = scope.spawn(|| {
             let result = first_program(host, program, seed, &mut first, &done);
             result.inspect_err(|_| done.store(2, Ordering::Relaxed))
@@ -207,7 +207,7 @@ fn neighbour(at: usize, random: &mut Rng) -> u64 {
     }
 }
 
-/// What is least true: what is hot leaves first, MRU suits no program less, and what is never read will be.
+/// Hints that are as wrong as possible: hot blocks leave first, MRU suits no program less, and blocks that are never read are predicted.
 fn lies_of(random: &mut Rng) -> Vec<Directive> {
     let accesses = (0..2000).map(|_| chunk(HOT + random.u64(..50_000), 1)).collect();
     let hot = Directive::SetTemporaryPriority { file: 0, first: 0, last: HOT - 1, priority: -1 };
@@ -222,7 +222,7 @@ fn chunk(first: u64, blocks: u64) -> Chunk {
     Chunk { file: 0, bytes: Some((first * BLOCK, blocks * BLOCK)) }
 }
 
-/// Reads block after block, and says in how many seconds the first `measured` were read. Goes on until both programs are
+/// Reads block after block, and returns in how many seconds the first `measured` were read. Goes on until both programs are
 /// done with theirs.
 fn drive(
     client: &mut Client<UnixStream>,

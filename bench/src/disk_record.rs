@@ -1,4 +1,4 @@
-//! What recording a disk costs, and whether it loses anything: fio reads a loop device in memory as fast as it can,
+//! Cost and losses of recording a disk: fio reads a loop device in memory as fast as it can,
 //! recorded or not, in turns. It needs root.
 
 use std::path::Path;

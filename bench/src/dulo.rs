@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::measure::{self, nigh};
 use crate::workloads::{BLOCK_BYTES, Workload, make};
 
-/// What is varied.
+/// The parameter that is varied.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Study {
     /// Execution times, hit ratios and sequences at several sizes of memory: figures 3 and 4
@@ -132,7 +132,7 @@ fn table(workloads: &[Workload], what: &str, rows: &[[u32; 2]]) -> anyhow::Resul
     Ok(())
 }
 
-/// What a policy did at a size.
+/// Results of a policy at a size.
 struct Outcome {
     seconds: f64,
     /// In percent, as the others.

@@ -6,7 +6,7 @@ use nigh_policy::{Stream, Tenant};
 
 pub(crate) const BLOCK: u64 = 4096;
 
-/// An engine with one disk of so many bytes.
+/// An engine with one disk of this many bytes.
 pub(crate) fn with_disk(config: Config, bytes: u64) -> anyhow::Result<Engine> {
     let mut engine = Engine::new(config)?;
     engine.attach(Port(0), PortConfig::default())?;

@@ -174,7 +174,7 @@ fn summary(policy: &str, cells: &[Cell], blocks: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an engine keeps beside a block with this history, measured in a process of its own.
+/// Memory of an engine beside a block with this history, measured in a process of its own.
 fn bytes(policy: &str, history: &str, blocks: u32) -> anyhow::Result<String> {
     let spec = format!("{policy}:ghosts={history}");
     let args = ["metadata", "--blocks", &blocks.to_string(), "--policy", &spec];

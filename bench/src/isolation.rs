@@ -1,5 +1,5 @@
-//! What a client of one export waits because of another export: beside hostile and clumsy clients, and beside a sick device.
-//! What clients do themselves is not measured, as if each had a machine of its own: the one that is measured has a processor
+//! Waits of a client of one export because of another export: beside hostile and clumsy clients, and beside a sick device.
+//! The clients' own work is not measured, as if each had a machine of its own: the one that is measured has a processor
 //! whenever it wants one, and its neighbours have what nobody else wants.
 
 mod peers;
@@ -26,7 +26,7 @@ pub(crate) use peers::run as run_with_peers;
 const MEMORY: &str = "64M";
 /// The victim's device: every miss and flush takes as long.
 const OWN: &str = "victim=delay:500us:memory:1G";
-/// What its neighbour may do before the victim is measured beside it.
+/// Time of the neighbour before the victim is measured beside it.
 const SETTLE: Duration = Duration::from_millis(300);
 /// How many times as long as alone p99 may be, of each of `KINDS`.
 const GOALS: [f64; 4] = [1.5, 3.0, 3.0, 3.0];
@@ -46,7 +46,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
     println!("{:34}{}  held", "neighbour", KINDS.map(|kind| format!("{kind:^34}")).concat());
     let is_wanted = |name: &str| only.is_none_or(|only| name.contains(only));
     let mut tally = Tally::default();
-    // Not counted: it says what processors do to a client without any neighbour. With real-time priorities, the server would
+    // Not counted: it shows the effect of busy processors on a client without any neighbour. With real-time priorities, the server would
     // get none, or would not notice.
     if is_wanted(COMPUTE.name) && priority()? == 0 {
         Tally::default().print(COMPUTE.name, &rounds_of(rounds, || beside_client(&COMPUTE, how_long))?);
@@ -72,7 +72,7 @@ fn rounds_of<T>(rounds: usize, mut round: impl FnMut() -> anyhow::Result<T>) -> 
     (0..rounds).map(|_| round()).collect()
 }
 
-/// What the victim waited, alone and beside its neighbour.
+/// Waits of the victim, alone and beside its neighbour.
 struct Round {
     /// Both in one server.
     together: [Times; 2],
@@ -135,7 +135,7 @@ fn beside_device(device: sick::Device, how_long: Duration) -> anyhow::Result<Opt
     beside(text(mounted.file())?, &WORKING, Some((&sick, symptom)), how_long).map(Some)
 }
 
-/// What the victim waits alone and beside a neighbour on this target, in one server with it and in two.
+/// Waits of the victim alone and beside a neighbour on this target, in one server with it and in two.
 fn beside(
     target: &str,
     neighbour: &Hostile,
@@ -167,7 +167,7 @@ fn beside(
     Ok(Round { together: round(&[&[OWN, &other]])?, apart: round(&[&[OWN], &[&other]])? })
 }
 
-/// What the victim waits alone, and then beside its neighbour; it ends with the servers.
+/// Waits of the victim alone, and then beside its neighbour; it ends with the servers.
 fn compare(
     servers: Vec<Peer>,
     mut victim: Victim,

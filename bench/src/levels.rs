@@ -44,7 +44,7 @@ const WITHIN: f64 = 0.2;
 /// Of the time of the devices, after a restart.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// `count` reads of so many blocks, scattered over `medium` bytes, half of them in a quarter of the blocks.
+/// `count` reads of this many blocks, scattered over `medium` bytes, half of them in a quarter of the blocks.
 fn reads(medium: u64, blocks: usize, count: usize) -> Vec<Request> {
     let mut random = Rng::with_seed(1);
     let mut places: Vec<u64> = (0..medium / BLOCK / 16).map(|at| at * 16 * BLOCK).collect();
@@ -85,7 +85,7 @@ fn write_trace(path: &Path, requests: &[Request]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a run took.
+/// Measurements of a run.
 struct Run {
     seconds: f64,
     /// Blocks from the disk and from the level.
@@ -183,7 +183,7 @@ impl Drop for Killed {
     }
 }
 
-/// What is measured.
+/// The part that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// Live beside simulated, and restarts.

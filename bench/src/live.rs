@@ -38,7 +38,7 @@ const VECTOR_ACCESSES: usize = 4;
 /// How far the ratios may lie apart.
 const WITHIN: f64 = 0.1;
 
-/// Who makes the requests.
+/// The source of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// A program that only reads, by our own client
@@ -53,7 +53,7 @@ struct Multiplication {
     /// Its blocks lie anywhere here.
     vector: Range<u64>,
     vector_blocks: usize,
-    /// One access to the vector in so many is a write; 0 for none.
+    /// One access to the vector in this many is a write; 0 for none.
     write_every: usize,
     rounds: usize,
     seed: u64,

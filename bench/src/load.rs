@@ -27,7 +27,7 @@ pub(crate) enum Order {
     Sequential,
 }
 
-/// What to read.
+/// The reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Reads {
     pub(crate) range: Range<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Reads {
     pub(crate) depth: usize,
 }
 
-/// What came of it.
+/// Results.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) elapsed: Duration,
@@ -114,7 +114,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads until `over` says so, given when it began and how many were asked for.
+    /// Reads until `over` returns true, given when it began and how many were asked for.
     pub(crate) fn read_until(&mut self, reads: &Reads, over: impl Fn(Instant, u64) -> bool) -> anyhow::Result<Found> {
         let mut asked: Vec<(u64, Instant)> = Vec::new();
         let mut free: Vec<usize> = (0..reads.depth).collect();
@@ -189,7 +189,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The cookie of the next read whose reply is here as a whole; `offset` tells what was asked with it.
+    /// The cookie of the next read whose reply is here as a whole; `offset` returns the offset that was asked with it.
     fn reply(&mut self, length: usize, offset: impl Fn(u64) -> Option<u64>) -> anyhow::Result<Option<u64>> {
         loop {
             let bytes = &self.buffer[self.start..self.end];

@@ -28,7 +28,7 @@ const BLOCKS: usize = 60_000;
 /// Requests of all machines, of which the first third fills the cache.
 const REQUESTS: u64 = 600_000;
 const SIZES: [u64; 5] = [64, 128, 256, 512, 1024];
-/// One block of so many in the cache can be dirty.
+/// One block of this many in the cache can be dirty.
 const DIRTY: u32 = 8;
 /// Requests of a transaction, and what the machine computes for each, in ns.
 const TRANSACTION: u64 = 10;
@@ -39,7 +39,7 @@ const PUBLISHED_ENCODE_NS: f64 = 400_000.0;
 /// How often LPU's associate blocks are counted.
 const CENSUS: u64 = 50_000;
 
-/// What is measured.
+/// The part that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// Figures 4 to 9: five machines with the same workload, cache sizes, reads to writes of 3:1 and 1:1
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-/// What a run found, behind its first third.
+/// Results of a run, behind its first third.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     requests: u64,
@@ -207,7 +207,7 @@ fn rates(work: &Work, sizes: &[u64], think_ns: u64) -> Vec<Vec<Rate>> {
     runs.chunks(CACHES.len()).map(<[Rate]>::to_vec).collect()
 }
 
-/// A line for each cache, a column for each size or number of machines. `figures` are a rate, with so many digits, and
+/// A line for each cache, a column for each size or number of machines. `figures` are a rate, with this many digits, and
 /// what is printed behind it and its ratio to the first line's.
 fn print(head: &str, columns: &[String], rates: &[Vec<Rate>], digits: usize, figures: impl Fn(&Rate) -> (f64, String)) {
     println!("  {head:18}{}", columns.iter().map(|column| format!("{column:>24}")).collect::<String>());

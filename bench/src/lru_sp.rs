@@ -106,7 +106,7 @@ pub(crate) fn bench(turns: usize) -> anyhow::Result<()> {
         let (mut state, mut hits) = (7, 0);
         for at in 0..turns {
             let references: Vec<u32> = (0..TURN).map(|_| next(blocks, &mut state)).collect();
-            // Who comes second finds what both use in the processor's cache.
+            // The second one finds in the processor's cache what both use.
             let (plain, shared) = if at % 2 == 0 {
                 let plain = turn(&mut lru, &references)?;
                 (plain, turn(&mut lru_sp, &references)?)

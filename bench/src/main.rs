@@ -80,7 +80,7 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "none,dedup,dedup+lz4,sketch,sketch+zstd")]
         content: Vec<String>,
     },
-    /// What encoded blocks (`--content`) cost a hit, a miss and a write that have nothing to do with them
+    /// Cost of encoded blocks (`--content`) for a hit, a miss and a write that have nothing to do with them
     ContentHits {
         /// Rounds; in each, the caches with and without encoded blocks take their turns
         #[arg(long, default_value_t = 9)]
@@ -89,7 +89,7 @@ enum Bench {
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
     },
-    /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
+    /// Tenants' hints, live: one that loops and sends correct hints, and one that sends wrong ones, each beside a neighbour without hints
     Control {
         /// Pairs of runs
         #[arg(long, default_value_t = 3)]
@@ -127,7 +127,7 @@ enum Bench {
     Workloads,
     /// DULO's figures 3 and 4 and tables 3 and 4: simulated time on workloads like the paper's
     Dulo {
-        /// What is varied
+        /// The parameter that is varied
         study: dulo::Study,
         /// Workloads (all of them)
         #[arg(long, value_delimiter = ',')]
@@ -138,7 +138,7 @@ enum Bench {
     },
     /// The same requests to `nigh serve` on a disk that a model slows down, and in simulation: do the times agree?
     Live {
-        /// Who makes the requests
+        /// Sources of the requests
         #[arg(long, value_delimiter = ',', default_value = "client,fio")]
         part: Vec<live::Part>,
         /// Rules of read-ahead
@@ -151,7 +151,7 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "0.3,0.6,0.9,1.1")]
         load: Vec<f64>,
     },
-    /// What a client of `nigh serve` waits because of others: beside 20 hostile clients and 8 sick devices (FUSE, root)
+    /// Waits of a client of `nigh serve` because of others: beside 20 hostile clients and 8 sick devices (FUSE, root)
     Isolation {
         /// Rounds for each
         #[arg(long, default_value_t = 15)]
@@ -171,7 +171,7 @@ enum Bench {
         /// How long
         #[arg(long, default_value_t = 1.0)]
         hours: f64,
-        /// What happens depends on it
+        /// Seed of all that happens
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -190,17 +190,17 @@ enum Bench {
     },
     /// LPU's figures 4 to 14: I/O rates of caches that use what blocks contain, on generated machines and a modelled disk
     Lpu {
-        /// What is measured
+        /// Parts to measure
         #[arg(long, value_delimiter = ',', default_value = "sizes,mixed,applications,blocks,machines")]
         part: Vec<lpu::Part>,
     },
-    /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
+    /// LRU-SP against LRU: a hit and a miss of tenants without hints
     LruSp {
         /// Turns of each engine
         #[arg(long, default_value_t = 61)]
         turns: usize,
     },
-    /// What programs read in a cgroup with little memory, and in simulation with the policy `linux`: root, cgroup v1, strace
+    /// Reads of programs in a cgroup with little memory, and in simulation with the policy `linux`: root, cgroup v1, strace
     PageCache(page_cache::PageCacheArgs),
     /// AOIO beside LRU, Linux, UBM, PCC and AMP on recorded programs: hit ratios, device reads and time
     Patterns,
@@ -269,7 +269,7 @@ enum Bench {
         #[arg(long, default_value_t = 0.2)]
         seconds: f64,
     },
-    /// What `nigh record --disk` costs fast reads, and what it loses: root, fio and a loop device
+    /// Cost and losses of `nigh record --disk` with fast reads: root, fio and a loop device
     DiskRecord {
         /// Pairs of runs
         #[arg(long, default_value_t = 3)]
@@ -278,13 +278,13 @@ enum Bench {
         #[arg(long, default_value_t = 5)]
         seconds: u64,
     },
-    /// What `nigh record` costs each read of a program, beside strace and perf: needs a C compiler
+    /// Cost of `nigh record` for each read of a program, beside strace and perf: needs a C compiler
     ProgramRecord {
         /// Pairs of runs
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
-    /// What recording costs a hit of `nigh serve`
+    /// Cost of recording for a hit of `nigh serve`
     Record {
         /// Rounds; in each the server does not record, then does
         #[arg(long, default_value_t = 9)]
@@ -295,7 +295,7 @@ enum Bench {
     },
     /// `nigh mount`: hits beside a minimal FUSE file system, and a tree on a slow source beside rclone and bindfs. Needs root
     Mount {
-        /// What is measured
+        /// Parts to measure
         #[arg(long, value_delimiter = ',', default_value = "hits,tree")]
         part: Vec<mount::Part>,
         /// Rounds
@@ -324,7 +324,7 @@ enum Bench {
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
     },
-    /// What checksums of blocks in memory (`--verify`) cost a hit, a miss and a write
+    /// Cost of checksums of blocks in memory (`--verify`) for a hit, a miss and a write
     Verify {
         /// Rounds; in each, the caches with and without checksums take their turns
         #[arg(long, default_value_t = 9)]

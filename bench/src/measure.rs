@@ -1,4 +1,4 @@
-//! What a child process used.
+//! Resources of a child process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,7 +29,7 @@ fn children_cpu_s() -> anyhow::Result<f64> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// A trace beside the repository; says so if it is not there.
+/// A trace beside the repository; prints a line if it is not there.
 pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces").join(name);
     if !path.exists() {
@@ -45,7 +45,7 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
     if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
 }
 
-/// Where benches keep what they build and generate.
+/// Folder for the builds and generated files of benches.
 pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");

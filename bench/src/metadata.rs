@@ -1,4 +1,4 @@
-//! What an engine keeps beside its blocks: the growth of the process's resident memory while an engine fills whose frames
+//! Memory of an engine beside its blocks: the growth of the process's resident memory while an engine fills whose frames
 //! nobody writes to, so that what is resident is all but the blocks.
 
 use std::env::current_exe;

@@ -12,7 +12,7 @@ use crate::load::{Connection, Found, Order, Reads, all_cached, stamp, write_stam
 use crate::measure::{load as machine_load, median, nigh};
 use crate::peers::{CLIENTS, Peer, SERVERS};
 
-/// What is read again and again; every server has all of it in memory.
+/// Bytes that are read again and again; every server has all of them in memory.
 const HOT: u64 = 128 << 20;
 /// The disk behind the delay; what lies beyond `HOT` is read once.
 const DELAYED: u64 = 16 << 30;
@@ -26,7 +26,7 @@ struct Row {
     figure: Figure,
     name: &'static str,
     digits: usize,
-    /// What the ratio of nigh to nbdkit's memory plugin is meant to reach, where anything was set.
+    /// Goal of the ratio of nigh to nbdkit's memory plugin, if there is any.
     goal: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// After so many rounds, the servers are started anew, in the opposite order: with one start, two runs of the same two builds
+/// After this many rounds, the servers are started anew, in the opposite order: with one start, two runs of the same two builds
 /// differed by 10 %.
 const ROUNDS_A_START: usize = 2;
 
@@ -154,7 +154,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration, before: Option<&Path>) -> a
     beside_misses(folder.path(), rounds, how_long, before)
 }
 
-/// The order in which so many servers are started before this round.
+/// The order in which this many servers are started before this round.
 fn started(count: usize, round: usize) -> Vec<usize> {
     match (round / ROUNDS_A_START).is_multiple_of(2) {
         true => (0..count).collect(),

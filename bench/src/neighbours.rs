@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use nigh_nbd::client::Client;
 
-/// Where neighbours find a server, and how long they stay.
+/// The server for neighbours, and how long they stay.
 pub(crate) struct Place<'a> {
     pub(crate) socket: &'a Path,
     pub(crate) metrics: SocketAddr,
@@ -49,7 +49,7 @@ pub(crate) fn connect(socket: &Path, export: &str) -> anyhow::Result<Client<Unix
     Ok(Client::connect(stream, export, &["base:allocation"])?)
 }
 
-/// Who gets a processor before whom.
+/// Priorities on a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Before all servers.

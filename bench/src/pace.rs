@@ -1,4 +1,4 @@
-//! Requests at their times: what clients of `nigh serve` wait, and what the simulation of the same requests says.
+//! Requests at their times: waits of clients of `nigh serve`, and those of the simulation of the same requests.
 //!
 //! A disk that a model slows down is given a share of the requests that it can serve one after the other. Live, a client sends each
 //! request when it is due, whatever has its reply; `nigh sim --pace recorded` replays the same file.
@@ -29,7 +29,7 @@ const REQUESTS: usize = 3_000;
 /// Distinct blocks of the workload.
 const BLOCKS: u64 = 20_000;
 const BLOCK: u64 = 4096;
-/// One request in so many is a write.
+/// One request in this many is a write.
 const WRITE_EVERY: usize = 5;
 /// Both parts read and write, and the disk serves one request after the other, in the order in which they came.
 const RULES: [&str; 6] = ["--readahead", "none", "--scheduler", "first-come", "--policy", "lirs"];

@@ -179,7 +179,7 @@ impl Drop for Group {
     }
 }
 
-/// What a program did in the cgroup.
+/// Results of a program in the cgroup.
 struct Ran {
     read_bytes: u64,
     /// Its most file pages, in bytes: the cache that the limit left beside its own memory.
@@ -241,7 +241,7 @@ fn record(program: &Program, files: &Path, trace: &Path) -> anyhow::Result<()> {
         .env("TMPDIR", files)
         .args(["-f", "-y", "-ttt", "-e", "trace=desc,process", "-o"])
         .arg(trace);
-    // The exit code of grep says whether something was found.
+    // The exit code of grep shows whether something was found.
     measure::run(strace.args(["sh", "-c", &format!("{}; true", program.script)]))?;
     Ok(())
 }

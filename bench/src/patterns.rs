@@ -1,5 +1,5 @@
 //! AOIO beside the policies of its section 5 on recorded programs: hit ratios, device reads and time, and the means that
-//! the paper gives. The policies that look at code, with each process as one piece of code; AOIO with a table of patterns.
+//! the paper gives. The policies that distinguish code, with each process as one piece of code; AOIO with a table of patterns.
 //! UBM beside LIRS on the traces of the dissertation.
 //!
 //! The results depend on the traces only, not on the machine. Traces that are missing are skipped by name.
@@ -23,7 +23,7 @@ const OTHERS: [usize; 5] = [0, 1, 2, 3, 4];
 const AMP: usize = 4;
 const AOIO: usize = 6;
 
-/// Those that look at the code.
+/// Those that distinguish code.
 const OF_CODE: [&str; 3] = ["pcc", "amp", "aoio"];
 
 /// The columns of nigh's own CSV, without that of the code.

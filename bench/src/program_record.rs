@@ -1,4 +1,4 @@
-//! What recording a program costs each of its calls: a program of C reads a cached file, recorded or not, by `strace -c` and
+//! Cost of recording a program for each of its calls: a program of C reads a cached file, recorded or not, by `strace -c` and
 //! by `perf trace`, in turns. It reports the processor time of its own reads, and how many it makes in a second without a pause.
 
 use std::path::Path;
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
 /// Calls of 2,000 reads each.
 const BURSTS: u64 = 100;
 
-/// What recording may add to a read, as a share of it: 150 ns beside 220 ns, on the machine where these were measured.
+/// Goal of the addition to a read, as a share of it: 150 ns beside 220 ns, on the machine where these were measured.
 const GOAL: f64 = 150.0 / 220.0;
 
 pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
@@ -141,7 +141,7 @@ fn recorder(by: &str, trace: &Path) -> anyhow::Result<Option<Command>> {
     Ok(Some(command))
 }
 
-/// What `nigh record` says about lost calls.
+/// The lost calls that `nigh record` reports.
 fn lost_calls(errors: &str) -> anyhow::Result<u64> {
     let before = errors.split(" calls lost").next().filter(|before| before.len() < errors.len());
     let word =

@@ -1,4 +1,4 @@
-//! What recording costs a hit: the same server, recording or not, in turns.
+//! Cost of recording for a hit: the same server, recording or not, in turns.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::measure::{load, median, nigh};
 use crate::peers::Peer;
 
 const HOT: u64 = 64 << 20;
-/// What recording may add to the processor time of a hit.
+/// Goal of the processor time of a hit, recorded by unrecorded.
 const GOAL: f64 = 1.03;
 
 pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ struct Case {
     nigh: &'static str,
     rival: &'static str,
     permille: &'static [u64],
-    /// What the ratio is meant to reach.
+    /// Goal of the ratio.
     goal: f64,
 }
 

@@ -13,15 +13,15 @@ use crate::load::{Connection, Order, Reads};
 use crate::measure::{load as machine_load, median, nigh};
 use crate::peers::Peer;
 
-/// What is read again and again.
+/// Bytes that are read again and again.
 const HOT: u64 = 64 << 20;
-/// Connections, each with so many reads on their way.
+/// Connections, each with this many reads on their way.
 const CONNECTIONS: usize = 4;
 const DEPTH: usize = 16;
-/// What one shard may cost on this machine.
+/// Goal of one shard's cost on this machine.
 const GOAL: f64 = 1.10;
 
-/// What serves: shards, and what else the server is told.
+/// Servers: shards, and further arguments.
 const SERVERS: [(&str, &[&str]); 3] = [
     ("1 shard, lru", &["--shards", "1", "--policy", "lru"]),
     ("8 shards, lru", &["--shards", "8", "--policy", "lru"]),
@@ -109,7 +109,7 @@ fn hits(peer: &Peer, how_long: Duration) -> anyhow::Result<(f64, f64)> {
     Ok((rate, cpu.as_secs_f64() * 1e6 / count as f64))
 }
 
-/// What of a hit is done under the lock, in µs: the calls of an engine, without those of a lock.
+/// Time of a hit under the lock, in µs: the calls of an engine, without those of a lock.
 fn locked_us() -> anyhow::Result<f64> {
     const HITS: u64 = 2_000_000;
     let blocks = HOT / BLOCK;

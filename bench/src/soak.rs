@@ -29,15 +29,15 @@ use owner::Owner;
 
 /// How long an episode is, in seconds.
 const EPISODE: std::ops::Range<f64> = 2.0..12.0;
-/// After an episode: until everything is as before, and then so long is measured.
+/// After an episode: until everything is as before, and then this time is measured.
 const SETTLE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(2);
-/// How long neighbours may need to end when they are told to.
+/// How long neighbours may need to end when they are asked to.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// How much more than in the first third of the moments of rest there may be in the last third: of each of `FIGURES`, whose
 /// medians are compared, and then of each of `KINDS`, whose lowest tenths are, because other programs use the machine, too.
-/// So many times, and so much besides.
+/// Each as a factor, and an addition.
 const GOALS: [(f64, f64); 7] = [(1.05, 2.0), (1.0, 1.0), (1.0, 1.0), (1.5, 50.0), (1.5, 0.0), (1.5, 50.0), (1.5, 0.0)];
 
 /// At a moment of rest, or a second, since the start in seconds.
@@ -53,7 +53,7 @@ struct Rest {
     p99_us: [f64; 4],
 }
 
-/// Where everything is.
+/// Folder and files.
 struct Rig {
     folder: tempfile::TempDir,
     socket: PathBuf,
@@ -126,7 +126,7 @@ impl Rig {
     }
 }
 
-/// What happens beside the client at a time.
+/// Events beside the client at a time.
 struct Episode {
     neighbours: Vec<&'static Hostile>,
     sickness: Option<(&'static str, Symptom)>,
@@ -260,7 +260,7 @@ pub(crate) fn run(how_long: Duration, seed: u64) -> anyhow::Result<()> {
         };
         let played = play();
         over.store(true, Ordering::Relaxed);
-        // What it found is the cause of everything else.
+        // Its result is the cause of everything else.
         working.join().expect("no thread panics").and(played)
     });
     let samples = samples.into_inner().expect("no thread panics");

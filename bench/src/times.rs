@@ -6,7 +6,7 @@ use std::time::Instant;
 pub(crate) const HITS: u64 = 8;
 /// In a turn.
 pub(crate) const WRITES: u64 = 4;
-/// Of so many turns, one ends with a flush.
+/// One turn of this many ends with a flush.
 pub(crate) const TURNS_PER_FLUSH: u64 = 8;
 
 pub(crate) const KINDS: [&str; 4] = ["hits", "misses", "writes", "flushes"];

@@ -1,7 +1,7 @@
 //! The five workloads of DULO's simulation (FAST 2005, 4.1.1, table 2) and three more, of recorded programs and seeded ones, with their
 //! files on one disk.
 //!
-//! The authors' traces are not public. What stands in their places, and why:
+//! The authors' traces are not public. Their substitutes, and why:
 //!
 //! * cscope and gcc are recorded programs (`pc/` of the shared traces), over several copies of the tree that they were
 //!   recorded on and several times, so that they need as much memory as those of the paper. In multi1, they make 1.1
@@ -35,9 +35,9 @@ use crate::measure;
 
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 const MIB: u64 = 1 << 20;
-/// What a program asks for at a time when it reads a whole file.
+/// Bytes of a request when a program reads a whole file.
 const READ_BYTES: u32 = 32 << 10;
-/// Where the first file lies.
+/// Place of the first file.
 const FIRST: u64 = 2 << 30;
 /// Of the workloads in docs.
 pub(crate) const SEED: u64 = 1;
@@ -47,7 +47,7 @@ pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// A trace for each program.
     pub(crate) programs: Vec<PathBuf>,
-    /// Where the files lie.
+    /// Places of the files.
     pub(crate) extents: PathBuf,
     pub(crate) character: Character,
 }
@@ -296,7 +296,7 @@ fn glimpse(disk: &mut Disk, traces: &Path, clients: usize) -> anyhow::Result<Vec
     const KEYWORDS: usize = 50;
     const QUERIES: usize = 270;
     const MATCHES_MOST: usize = 24;
-    /// One file in so many lies apart from its partition.
+    /// One file in this many lies apart from its partition.
     const APART: usize = 20;
 
     let mut random = Rng::with_seed(disk.seed);

@@ -31,7 +31,7 @@ impl Controlled {
         Controlled { settings, server, client }
     }
 
-    /// What is answered to a line: one line, and an error in one.
+    /// The answer to a line: one line, and an error in one.
     fn answer(&mut self, line: &[u8]) -> Answer {
         self.client.get_mut().write_all(&[line, b"\n"].concat()).expect("it reads");
         let mut text = String::new();
@@ -45,7 +45,7 @@ impl Controlled {
         self.answer(&serde_json::to_vec(command).expect("commands are plain data"))
     }
 
-    /// What was said can be said again.
+    /// Directives that were reported can be sent again.
     fn say_again(&mut self, name: &str) {
         let Some(told) = self.ask(&Command::Hints { name: name.into() }).hints else { return };
         let again = Command::Hint { name: name.into(), files: Vec::new(), directives: told.clone() };
@@ -67,7 +67,7 @@ fn is_harmless(target: &str) -> bool {
     target.parse::<Target>().is_ok_and(|target| matches!(target, Target::Memory(bytes) if bytes <= BYTES))
 }
 
-// A line of the control socket is answered by a line, whatever it says.
+// Every line of the control socket is answered by a line.
 fuzz_target!(|input: &[u8]| {
     static SERVER: OnceLock<Mutex<Controlled>> = OnceLock::new();
     let line = input.split(|byte| *byte == b'\n').next().unwrap_or_default();

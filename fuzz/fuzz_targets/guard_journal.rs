@@ -3,7 +3,7 @@
 use libfuzzer_sys::fuzz_target;
 use nigh_guard::{Journal, Writer};
 
-// What a run before has left is read, or refused in one line. Nothing is restored here: that would write to any file that it names.
+// The journal of an earlier run is read, or refused in one line. Nothing is restored here: that would write to any file that it names.
 fuzz_target!(|content: &[u8]| {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("journal");

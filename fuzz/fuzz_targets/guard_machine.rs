@@ -7,8 +7,8 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use nigh_guard::{Guard, Journal, Procfs, Profile, Settings, Tree, Writer};
 
-/// What the parts of an input are, in their order: files of `/proc`, and of cgroups as version 1 and version 2 call them. A file that
-/// comes again is what it holds a second later.
+/// The parts of an input, in their order: files of `/proc`, and of cgroups as version 1 and version 2 call them. A file that
+/// comes again has its content of a second later.
 const FILES: [(&str, &str); 25] = [
     ("proc/meminfo", ""),
     ("proc/stat", ""),
@@ -41,7 +41,7 @@ const FILES: [(&str, &str); 25] = [
 const FIRST: usize = 16;
 const A_SECOND: usize = 3;
 
-// A kernel may say anything: the guard works or says in one line why not, and in the end every value is what it was.
+// A kernel may report anything: the guard works or prints in one line why not, and in the end every value is what it was.
 fuzz_target!(|content: &[u8]| {
     let parts: Vec<&[u8]> = content.split(|byte| *byte == 0).collect();
     for is_v1 in [true, false] {
@@ -93,7 +93,7 @@ fn write(root: &Path, file: &str, content: &[u8]) {
     fs::write(root.join(file), content).expect("room for a temporary file");
 }
 
-/// What the guard may change.
+/// Values that the guard may change.
 fn values(root: &Path) -> Vec<Option<String>> {
     let files = FILES.iter().flat_map(|(v1, v2)| [v1, v2]).filter(|file| file.contains("/memory."));
     files.map(|file| Some(String::from_utf8_lossy(&fs::read(root.join(file)).ok()?).trim().to_owned())).collect()

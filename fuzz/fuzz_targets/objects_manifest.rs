@@ -1,6 +1,6 @@
 #![no_main]
 
-//! Manifests of disks in object stores, and the names of their objects. The first byte says whether the checksum is made right, so that fields
+//! Manifests of disks in object stores, and the names of their objects. The first byte decides whether the checksum is made right, so that fields
 //! are reached; a manifest has exactly one encoding.
 
 use libfuzzer_sys::fuzz_target;

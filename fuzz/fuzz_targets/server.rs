@@ -24,7 +24,7 @@ const BLOCK: u64 = 512;
 const CLIENTS: usize = 4;
 /// More than any wait in the server that is not a defect.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is at most sent at a time.
+/// Most bytes sent at a time.
 const LONGEST: u64 = 128 << 10;
 
 #[derive(Arbitrary, Debug)]
@@ -56,7 +56,7 @@ enum Step {
         client: u8,
         starts_tls: bool,
     },
-    /// The first record of a TLS handshake, with one byte changed, and at most so many bytes of it.
+    /// The first record of a TLS handshake, with one byte changed, and at most this many bytes of it.
     Hello {
         client: u8,
         certificate: Certificate,
@@ -117,9 +117,9 @@ enum Step {
     Lose {
         client: u8,
     },
-    /// What the administrator does.
+    /// A change by the administrator.
     Change(Change),
-    /// What the client whose bytes are watched does, over one of its connections.
+    /// A request of the client whose bytes are watched, over one of its connections.
     Own {
         is_secure: bool,
         own: Own,
@@ -182,11 +182,11 @@ struct Fixture {
     server: Service,
     control: std::path::PathBuf,
     pki: Pki,
-    /// Where clients start TLS.
+    /// Address at which clients start TLS.
     address: SocketAddr,
     /// Its connections: one without TLS, and one with it.
     own: [Client<Wire>; 2],
-    /// What it wrote.
+    /// Bytes that it wrote.
     bytes: Vec<u8>,
     /// Whether the fast export is for `ALICE` only.
     is_restricted: bool,
@@ -270,7 +270,7 @@ impl Fixture {
             Own::Zero { block, blocks } | Own::Trim { block, blocks } => {
                 let range = range(block, blocks);
                 self.bytes[at(&range)].fill(0);
-                // What is trimmed may have any bytes until it is written.
+                // Trimmed bytes may have any value until they are written.
                 if matches!(step, Own::Trim { .. }) {
                     own.trim(range.start, range.end - range.start).expect("a trim succeeds");
                 }
@@ -416,7 +416,7 @@ impl Name {
     }
 }
 
-/// What a valid certificate gets has to come; others get nothing.
+/// Answers to a valid certificate have to come; others get none.
 fn answered<T>(certificate: Certificate, answer: Result<T, nigh_nbd::client::Error>) -> Option<T> {
     assert_eq!(answer.is_ok(), certificate.is_valid(), "{certificate:?}: {:?}", answer.err());
     answer.ok()

@@ -1,4 +1,4 @@
-//! What the fuzz targets of the trace readers share, and those of the decoders of blocks.
+//! Helpers of the fuzz targets of the trace readers, and of the decoders of blocks.
 
 pub mod secure;
 
@@ -68,7 +68,7 @@ macro_rules! reader {
 /// Bytes of a fuzz input that the base is made of: it repeats them.
 const PATTERN: usize = 64;
 
-/// Decodes an encoding of a block against a base made of the first bytes of `input`. What decodes is a block, which is
+/// Decodes an encoding of a block against a base made of the first bytes of `input`. The result is a block, which is
 /// encoded and decoded again; a line difference is its only encoding.
 pub fn decode(codec: nigh_content::Codec, input: &[u8]) {
     use nigh_content::{BLOCK_BYTES, Codec, Codecs, ENCODED_MAX};

@@ -23,7 +23,7 @@ pub const ALICE: &str = "alice.example";
 /// The common name of a client without alternative names.
 pub const BOB: &str = "bob";
 
-/// What a client shows.
+/// The certificate that a client shows.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certificate {
     /// `ALICE` as alternative name, and `BOB` as common name, which does not count then.
@@ -142,7 +142,7 @@ impl Pki {
         TlsSettings { certificate, key, client_ca: Some(ca) }
     }
 
-    /// Where other files can be.
+    /// A folder for other files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -162,7 +162,7 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Connects over TCP; reads wait so long.
+    /// Connects over TCP; reads wait for this time.
     pub fn over_tcp(address: SocketAddr, patience: Duration) -> UnixStream {
         let socket = TcpStream::connect(address).expect("it listens");
         socket.set_nodelay(true).expect("a socket");
@@ -171,7 +171,7 @@ impl Wire {
         UnixStream::from(OwnedFd::from(socket))
     }
 
-    /// Performs the handshake. That it succeeds says little: with TLS 1.3, the server has not seen the certificate yet.
+    /// Performs the handshake. Success means little: with TLS 1.3, the server has not seen the certificate yet.
     pub fn secure(mut socket: UnixStream, mut session: ClientConnection) -> io::Result<Wire> {
         while session.is_handshaking() {
             match session.complete_io(&mut socket) {
@@ -199,7 +199,7 @@ impl Wire {
         }
     }
 
-    /// Closes it without sending what was written, so that the other side is told that the connection is lost.
+    /// Closes it without sending what was written, so that the other side gets a lost connection.
     pub fn lose(mut self) {
         // Unix sockets have no such thing.
         let _ = rustix::net::sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));

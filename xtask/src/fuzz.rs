@@ -14,10 +14,10 @@ pub(crate) fn fuzz(seconds: u32, only: Option<&str>) -> anyhow::Result<()> {
     ensure!(!targets.is_empty(), "no fuzz target is called like that");
     for target in targets {
         let limit = format!("-max_total_time={seconds}");
-        // What libFuzzer finds goes to the first folder; the seeds in the second are read only.
+        // New inputs of libFuzzer go to the first folder; the seeds in the second are read only.
         let (corpus, seeds) = (format!("fuzz/corpus/{target}"), format!("fuzz/seeds/{target}"));
         std::fs::create_dir_all(root().join(&corpus)).with_context(|| corpus.clone())?;
-        // libFuzzer needs flags that only a nightly compiler accepts, or one that is told to.
+        // libFuzzer needs flags that only a nightly compiler accepts, or one that is asked to.
         let fuzz = |arguments: &[&str]| {
             check(cargo(&[&["fuzz"], arguments].concat()).env("RUSTC_BOOTSTRAP", "1"))
                 .context("fuzzing (cargo-fuzz is installed by `cargo install cargo-fuzz`)")

@@ -74,16 +74,16 @@ poweroff -f
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
-/// What is looked at in a guest.
+/// Subject of a run in a guest.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// What `memory.low` does
+    /// The effect of `memory.low`
     Cases,
     /// The guard itself, between two programs that thrash
     Whole,
     /// The same as a service of systemd, by its unit
     Systemd,
-    /// What advice for the page cache does
+    /// The effect of advice for the page cache
     #[value(skip)]
     Advise,
 }
@@ -122,7 +122,7 @@ impl Part {
         }
     }
 
-    /// What the first process becomes.
+    /// Command of the first process.
     fn start(self) -> String {
         let swap = "/bin/busybox swapon /dev/vda";
         match self {
@@ -132,7 +132,7 @@ impl Part {
         }
     }
 
-    /// What is built here for it, and where the guest has that.
+    /// Files that are built here for it, and their places in the guest.
     fn built(self) -> &'static [(&'static str, &'static str)] {
         const GUARD: &[(&str, &str)] =
             &[("examples/guest", "/usr/bin/guest"), ("nigh", "/usr/bin/nigh"), ("nigh-guard", "/usr/bin/nigh-guard")];
@@ -327,7 +327,7 @@ fn units(tree: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a program is linked with, and what links it.
+/// Libraries that a program is linked with, and their loader.
 fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output = Command::new("ldd").arg(program).output().context("ldd")?;
     ensure!(output.status.success(), "ldd {}: {}", program.display(), String::from_utf8_lossy(&output.stderr));

@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 
 use crate::run::check;
 
-/// What machines have besides the essential packages, and the name of their images.
+/// Packages of the machines besides the essential ones, and the names of their images.
 const MACHINES: [(&str, &[&str]); 2] = [
     ("web", &["nginx", "php-fpm", "redis-server", "openssh-server"]),
     ("db", &["postgresql", "python3", "rsyslog", "openssh-server"]),
@@ -107,7 +107,7 @@ impl Apt {
 /// Downloads packages with what they depend on, and unpacks all into `root`.
 fn unpack(apt: &Apt, packages: &[&str], root: &Path) -> anyhow::Result<()> {
     let wanted = [&PRIORITIES, packages].concat();
-    // What was downloaded is not listed; in this folder, there is nothing.
+    // Downloaded packages are not listed; in this folder, there is nothing.
     let nothing = format!("Dir::Cache::archives={}", apt.folder.join("nothing").display());
     let list = [&["-o", &nothing, "install", "--print-uris"], &wanted[..]].concat();
     let listed = apt.command(&list).output().context("apt-get")?;

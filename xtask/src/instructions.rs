@@ -16,13 +16,13 @@ struct Example {
     name: &'static str,
     /// Blocks of 4 KiB of a round.
     blocks: u64,
-    /// What it is told to do, and the most instructions that this may take for a block: a tenth more than it took when it was
+    /// Its arguments, and the most instructions that this may take for a block: a tenth more than it took when it was
     /// measured.
     steps: &'static [(&'static str, u64)],
 }
 
 const EXAMPLES: [Example; 2] = [
-    // Hits so many at a time, with a rule of read-ahead, a policy, and a curve that samples one in 64 blocks, as in a cache of 128 MiB
+    // Hits this many at a time, with a rule of read-ahead, a policy, and a curve that samples one in 64 blocks, as in a cache of 128 MiB
     // or more: beside `cargo xtask bench nbd`. Those of the client count, too.
     Example {
         package: "nigh-server",

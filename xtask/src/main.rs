@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 
 use steps::Tier;
 
-/// What is done to the tree.
+/// Tasks of the workspace
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", arg_required_else_help = true)]
 struct Cli {
@@ -82,7 +82,7 @@ enum Command {
     },
     /// Images of Debian systems with services, from packages, without root: for `nigh content` and the bench of that name
     Images {
-        /// Where they are made; those that exist are kept
+        /// Folder of the images; those that exist are kept
         folder: std::path::PathBuf,
         /// The release
         #[arg(long, default_value = "bookworm")]
@@ -97,12 +97,12 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seeds: u64,
     },
-    /// Servers whose power fails, that are killed or told to end, under load on a disk that loses what was not flushed: no promise is broken
+    /// Servers whose power fails, that are killed or asked to end, under load on a disk that loses what was not flushed: no promise is broken
     Power {
         /// How many
         #[arg(long, default_value_t = 10_000)]
         cuts: u32,
-        /// What the clients ask, and what the disk loses, depends on it
+        /// Seed of the clients' requests and of the disk's losses
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// The server: nigh (in turn with write-back, write-through and a level), qemu-nbd or nbdkit
@@ -114,7 +114,7 @@ enum Command {
         /// How long
         #[arg(long, default_value_t = 1.0)]
         hours: f64,
-        /// What happens depends on it
+        /// Seed of all that happens
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -144,13 +144,13 @@ enum Command {
     Loom,
     /// Instructions that hits over NBD and the steps of encoding take, counted by valgrind: none takes more than it did
     Instructions,
-    /// What the guard does on cgroup v2, in a guest with Debian's kernel (QEMU)
+    /// The guard on cgroup v2, in a guest with Debian's kernel (QEMU)
     GuardGuest {
-        /// What is looked at
+        /// Subject of the run
         #[arg(value_enum, default_value = "cases")]
         part: guest::Part,
     },
-    /// What `nigh advise` does on cgroup v2, in the same way
+    /// `nigh advise` on cgroup v2, in the same way
     AdviseGuest,
     /// A guest whose disk is served by vhost-user-blk: file system, fio with verification, trim, a restart and a kill of the server (QEMU)
     VhostGuest,

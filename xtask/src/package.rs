@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use crate::run::{builds, cargo, check, root};
 use crate::suite::tool;
 
-/// What builds the package from `crates/cli/Cargo.toml`.
+/// Builder of the package from `crates/cli/Cargo.toml`.
 const CARGO_DEB: &str = "cargo-deb@3.8.0";
 
 /// Files that the package has to have.

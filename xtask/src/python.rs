@@ -162,7 +162,7 @@ pub(crate) fn environment() -> anyhow::Result<PathBuf> {
     Ok(environment)
 }
 
-/// What users do: `pip install .`
+/// Installs as users do: `pip install .`
 fn install(environment: &Path) -> anyhow::Result<()> {
     let mut pip = pip(environment);
     check(pip.args(["--force-reinstall", "--no-deps", "."]).current_dir(root()).env("CARGO_TARGET_DIR", builds()))

@@ -1,4 +1,4 @@
-//! What is checked, and when: the one table of steps, which CONTRIBUTING.md shows.
+//! The steps of each tier: the one table of steps, which CONTRIBUTING.md shows.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{guest, instructions, package, python, suite, tests, tidy};
 pub(crate) enum Tier {
     /// Before every push.
     Push,
-    /// Before a push that changes the files that it looks at.
+    /// Before a push that changes its inputs.
     Changed,
     /// Before a release.
     Release,
@@ -25,7 +25,7 @@ pub(crate) struct Step {
     /// How it is run alone.
     pub(crate) command: &'static str,
     pub(crate) tier: Tier,
-    /// The files that it looks at, as git names them.
+    /// Its inputs, as git names them.
     pub(crate) inputs: &'static [&'static str],
     work: fn(&mut Report) -> anyhow::Result<()>,
 }
@@ -310,7 +310,7 @@ pub(crate) fn run(tier: Tier, install: bool, within: Option<Duration>) -> anyhow
     }
 }
 
-/// What is quick, of these packages only.
+/// Runs the quick steps, of these packages only.
 pub(crate) fn quick(since: Option<&str>) -> anyhow::Result<()> {
     let begin = Instant::now();
     fmt()?;
@@ -331,7 +331,7 @@ pub(crate) fn quick(since: Option<&str>) -> anyhow::Result<()> {
     report.result()
 }
 
-/// What each tier runs, and every test by name.
+/// Prints the steps of each tier, and every test by name.
 pub(crate) fn list() -> anyhow::Result<()> {
     for step in STEPS {
         println!("{:?}: {}: {}", step.tier, step.name, step.command);

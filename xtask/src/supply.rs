@@ -1,4 +1,4 @@
-//! Where dependencies come from, and under which licences: what `cargo deny check licenses sources` checks, by the same
+//! Sources and licences of dependencies: the rules that `cargo deny check licenses sources` checks, by the same
 //! settings (`deny.toml`), where that program is not installed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::run::cargo;
 /// The only registry.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What is wrong with the dependencies of the workspace, one line each. Versions of the same package are only printed.
+/// Errors in the dependencies of the workspace, one line each. Versions of the same package are only printed.
 pub(crate) fn wrong(root: &Path) -> anyhow::Result<Vec<String>> {
     let settings: toml::Table = std::fs::read_to_string(root.join("deny.toml")).context("deny.toml")?.parse()?;
     let allowed = settings["licenses"]["allow"].as_array().context("deny.toml: licenses.allow is a list")?;

@@ -1,6 +1,6 @@
 //! Hits inside a program, by one thread and by several: nigh, from Rust and from C, beside quick_cache, foyer and moka, and how often nigh takes a shard's lock.
 //!
-//! A hit gives the thread a handle of a block of 4 KiB, and none of its bytes is copied, except in the lines of nigh that say so. All blocks are in
+//! A hit gives the thread a handle of a block of 4 KiB, and none of its bytes is copied, except in the marked lines of nigh. All blocks are in
 //! memory, so the caches evict nothing. `keyed.rs` measures caches of values by key, by one thread.
 
 #![allow(clippy::print_stdout, reason = "its results")]
@@ -27,7 +27,7 @@ const THREADS: [usize; 4] = [1, 2, 4, 8];
 const LOCKED_MOST: f64 = 20.0;
 /// The most ns that a hit from C may take longer.
 const PRICE_MOST: f64 = 30.0;
-/// Hits between two looks at the clock.
+/// Hits between two readings of the clock.
 const LOT: u64 = 1000;
 
 #[derive(Parser)]
@@ -151,7 +151,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Time of a hit in ns if so many threads hit as fast as they can, and how often a lock was taken for 1,000 hits.
+/// Time of a hit in ns if this many threads hit as fast as they can, and how often a lock was taken for 1,000 hits.
 fn measure(cache: &dyn Cache, threads: usize, turn: Duration) -> (f64, Option<f64>) {
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let before = cache.locked();
@@ -170,7 +170,7 @@ fn measure(cache: &dyn Cache, threads: usize, turn: Duration) -> (f64, Option<f6
     (ns * threads.min(processors()) as f64 / count, locked)
 }
 
-/// Calls `hit` with random blocks, `LOT` times between two looks at `stop`.
+/// Calls `hit` with random blocks, `LOT` times between two checks of `stop`.
 fn repeat(number: u64, stop: &AtomicBool, mut hit: impl FnMut(u64)) -> u64 {
     let (mut random, mut hits) = (fastrand::Rng::with_seed(number), 0);
     while !stop.load(Ordering::Relaxed) {

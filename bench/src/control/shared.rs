@@ -23,7 +23,7 @@ const BURST: u64 = 1000;
 const BURSTS: u64 = 2;
 /// How long it computes before each: enough for any of the devices.
 const PAUSE_NS: u64 = 20_000_000_000;
-/// Where the neighbour's blocks begin.
+/// Beginning of the neighbour's blocks.
 const NEIGHBOUR_AT: u64 = 1 << 16;
 
 pub(super) fn run() -> anyhow::Result<()> {
@@ -40,7 +40,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     bursts(&mut random)
 }
 
-/// What the allowance costs an honest program: it sends a list, pauses, and reads all of that at once. Its first list has
+/// Cost of the allowance for an honest program: it sends a list, pauses, and reads all of that at once. Its first list has
 /// only the two batches with which a tenant starts.
 fn bursts(random: &mut Rng) -> anyhow::Result<()> {
     println!(
@@ -125,7 +125,7 @@ fn neighbour_s(outcome: &Outcome) -> f64 {
     outcome.ends_ns[1] as f64 / 1e9
 }
 
-/// A program that reads `blocks` and says `says`, beside the neighbour. `window` is that of the prefetch allowance.
+/// A program that reads `blocks` and sends the hints `says`, beside the neighbour. `window` is that of the prefetch allowance.
 fn pair(device: &str, blocks: &[u64], says: Vec<Said>, window: u32) -> anyhow::Result<Outcome> {
     let steps = blocks.iter().map(|&block| read(block, THINK.as_nanos() as u64)).collect();
     let first = Program { name: "first".into(), steps, says, ..Program::default() };

@@ -35,13 +35,13 @@ const MODES: [(&str, Option<&[&str]>); 4] = [
 /// One build beside the program.
 struct Outcome {
     build_s: f64,
-    /// What the program waited for memory and for I/O.
+    /// Time that the program waited for memory and for I/O.
     stalled_s: [f64; 2],
     /// Its steps, in ms.
     steps_ms: Vec<f64>,
 }
 
-/// What is missing here, if something is.
+/// A missing requirement, if there is any.
 pub(crate) fn missing() -> Option<String> {
     let pressure = Path::new(PRESSURE).with_file_name("memory.pressure");
     if !pressure.exists() {

@@ -1,6 +1,6 @@
 //! The guard's claim (the least time that it saved) beside the time that it saved: the same pairs without it and with it, in turn.
 //!
-//! The pairs are small, so that a round takes seconds. What a pair takes without the guard differs from run to run, because thrashing ends by
+//! The pairs are small, so that a round takes seconds. The time of a pair without the guard differs from run to run, because thrashing ends by
 //! itself at times: so the claim of a run is compared with the run before it, and the bench fails if it was too much in more than a tenth.
 
 use anyhow::{Context, ensure};

@@ -118,7 +118,7 @@ impl Outcome {
     }
 }
 
-/// What is counted as useful work: from the onset on, so long.
+/// Seconds from the onset on in which useful work is counted.
 const WORK_S: f64 = 15.0;
 /// No run is longer.
 const LONGEST: Duration = Duration::from_secs(400);

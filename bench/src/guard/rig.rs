@@ -1,6 +1,6 @@
-//! What thrashing needs: groups of cgroup v1 with a small limit, and a swap file on a throttled loop device.
+//! Setup for thrashing: groups of cgroup v1 with a small limit, and a swap file on a throttled loop device.
 //!
-//! Swap whose own device needs memory of the limited groups can stop a kernel for good. So the file lies on a disk, is written whole
+//! Swap whose own device needs memory of the limited groups can stop a kernel for good. The file therefore lies on a disk, is written whole
 //! before, is read and written past the page cache, and belongs to the root groups; everything is small; and a watchdog takes it down.
 
 use std::fs;
@@ -48,7 +48,7 @@ struct Device {
     number: String,
 }
 
-/// What is missing here, if something is.
+/// A missing requirement, if there is any.
 pub(crate) fn missing() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("only root can make groups and swap".into());
@@ -69,7 +69,7 @@ pub(crate) fn missing() -> Option<String> {
 
 impl Rig {
     pub(crate) fn new(limit_mib: u64) -> anyhow::Result<Rig> {
-        // Whoever ends the bench early still gets everything taken down.
+        // An early end of the bench still takes everything down.
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, interrupted.clone())?;
@@ -108,7 +108,7 @@ impl Rig {
     /// Waits.
     ///
     /// # Errors
-    /// Where somebody ends the bench meanwhile.
+    /// If the bench is ended meanwhile.
     pub(crate) fn pause(&self, time: Duration) -> anyhow::Result<()> {
         let start = Instant::now();
         while start.elapsed() < time {

@@ -1,4 +1,4 @@
-//! What the guard itself costs: asleep, and while it looks at 1,000 groups every second.
+//! Cost of the guard itself: asleep, and while it examines 1,000 groups every second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         rig.pause(Duration::from_secs(10))?;
         report(&rig, "asleep", &guard.0)?;
     }
-    // A program larger than the limit faults on and on, alone: that keeps the guard awake and lets it look at everybody.
+    // A program larger than the limit faults on and on, alone: that keeps the guard awake and lets it examine everybody.
     rig.group("gz0")?;
     let mut alone = rig.command("gz0", &std::env::current_exe()?);
     alone.args(["guard", "worker", "gz", "90", "100000000", &ROUNDS.to_string()]).stdout(Stdio::null());
@@ -41,7 +41,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report(&rig, "1,000 groups", &guard.0)
 }
 
-/// What is resident of a guard that has slept for some minutes and told its status, by what it is mapped from.
+/// Resident memory of a guard that has slept for some minutes and reported its status, by mapping.
 pub(crate) fn resident() -> anyhow::Result<()> {
     println!("resident: KiB after {} s; load {}", IDLE.as_secs(), load());
     let mut guard = Guard::start(nigh()?, &[])?;

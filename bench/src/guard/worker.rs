@@ -1,6 +1,6 @@
 //! The programs that compete: the same touches of the same pages in every run, whatever memory is there.
 //!
-//! A touch reads a page whole, several times over, as work, and writes to it. The number done is told on standard output ten times a
+//! A touch reads a page whole, several times over, as work, and writes to it. The number done is printed on standard output ten times a
 //! second.
 
 use std::hint::black_box;
@@ -129,7 +129,7 @@ impl Program {
         self.chunks.len() * CHUNK
     }
 
-    /// To so many pages, in whole chunks. What is new is written to.
+    /// To this many pages, in whole chunks. New pages are written to.
     fn resize(&mut self, pages: usize) {
         let wanted = pages.div_ceil(CHUNK);
         self.chunks.truncate(wanted);

@@ -1,4 +1,4 @@
-//! The same neighbours on nigh, nbdkit's cache filter and qemu-nbd. The last two serve one disk in each process. So where the victim
+//! The same neighbours on nigh, nbdkit's cache filter and qemu-nbd. The last two serve one disk in each process. If the victim
 //! and its neighbour have a disk each, nigh serves both in one process, and the others in two.
 
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::times::{KINDS, Times};
 
 /// The victim's part of a disk that it shares, behind that of its neighbour, and the length of its own disk.
 const OWN: u64 = 1 << 30;
-/// What a slow disk of a hostile client takes for each request, and one that is sick.
+/// Time of a slow disk of a hostile client for each request, and of a sick one.
 const SLOW: Duration = Duration::from_millis(20);
 const SLOWER: Duration = Duration::from_millis(50);
 /// Of disks, in this order; the others find a disk by its socket.

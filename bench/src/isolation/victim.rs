@@ -15,12 +15,12 @@ const BLOCK: usize = 4096;
 const HOT: u64 = 64;
 /// Blocks that are written again and again, behind those.
 const WRITTEN: u64 = 512;
-/// Blocks that are read once, behind those; of each so many, one, so that none is fetched with another.
+/// Blocks that are read once, behind those; one of each this many, so that none is fetched with another.
 const STRIDE: u64 = 8;
 
 pub(super) struct Victim {
     client: Client<UnixStream>,
-    /// Where its part of the disk begins.
+    /// Beginning of its part of the disk.
     base: u64,
     turns: u64,
 }

@@ -19,7 +19,7 @@ const READS: usize = 16_000;
 const MEMORY: &str = "4M";
 /// Two thirds of the blocks that are read.
 const CACHE_MIB: u64 = 16;
-/// What the home takes for a read.
+/// Time of the home for a read.
 const HOME: &str = "5ms";
 
 /// The home: a file behind a delay, which counts its reads.

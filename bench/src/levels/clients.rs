@@ -13,7 +13,7 @@ use super::remote::LevelProcess;
 use crate::measure::{self, load, nigh};
 use crate::peers::Peer;
 
-/// What each reads, in MiB.
+/// Data that each reads, in MiB.
 const SETS: [u64; 7] = [2, 3, 4, 5, 6, 7, 8];
 const MEMORY: &str = "1M";
 /// Of all of them.

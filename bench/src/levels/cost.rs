@@ -1,4 +1,4 @@
-//! What a level costs: hits in memory while blocks are demoted below it, and the processor time of a retrieve of a level server.
+//! Cost of a level: hits in memory while blocks are demoted below it, and the processor time of a retrieve of a level server.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -19,7 +19,7 @@ const READS: usize = 16_000;
 const DISK: u64 = 1 << 30;
 const MEMORY: &str = "4M";
 const LEVEL: &str = "16M";
-/// What the home takes for a read.
+/// Time of the home for a read.
 const HOME: &str = "5ms";
 const HOME_US: u32 = 5000;
 /// How far shares of hits may lie apart, and demotions.

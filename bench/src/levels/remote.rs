@@ -42,7 +42,7 @@ impl LevelProcess {
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let line = lines.find(|line| line.contains("listening on")).context("nigh level does not listen")?;
         level.port = line.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("its port")?;
-        // So that it never waits for a reader.
+        // It never waits for a reader then.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(level)
     }

@@ -33,7 +33,7 @@ const THREE: Hierarchy = Hierarchy {
     schemes: &["ulc", "unilru", "ind:lru/mq/mq", "indlru", "ind:lirs/lirs/lirs"],
 };
 
-/// Memory and a disk on flash. What is read goes into both, each with its own policy, as in bcache, OpenCAS and JuiceFS: `indlru`.
+/// Memory and a disk on flash. Blocks that are read go into both, each with its own policy, as in bcache, OpenCAS and JuiceFS: `indlru`.
 const TWO: [Hierarchy; 3] = [
     Hierarchy { title: "memory of 2 %, flash of 10 % of the blocks", levels: "2%,10%", ..FLASH },
     Hierarchy { title: "memory of 5 %, flash of 20 %", levels: "5%,20%", ..FLASH },
@@ -46,7 +46,7 @@ const FLASH: Hierarchy = Hierarchy {
     schemes: &["ulc", "unilru", "ind:lru/mq", "indlru", "ind:lirs/lru", "ind:lirs"],
 };
 
-/// What a scheme did, in % of the references.
+/// Results of a scheme, in % of the references.
 struct Row {
     misses: f64,
     demotions: f64,
@@ -73,10 +73,10 @@ fn rows(trace: &Path, hierarchy: &Hierarchy) -> anyhow::Result<Vec<Row>> {
     results.iter().map(row).collect()
 }
 
-/// What a cache with a level runs in a timed simulation.
+/// Policies of a cache with a level in a timed simulation.
 const POLICIES: [&str; 3] = ["lru", "lirs", "ulc"];
 
-/// What it did.
+/// Its results.
 struct Timed {
     reads: f64,
     stores: f64,

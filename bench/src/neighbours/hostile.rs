@@ -1,4 +1,4 @@
-//! Clients that ask for too much, do it badly, or mean ill; each does so until it is told to end.
+//! Clients that ask for too much, do it badly, or mean ill; each does so until it is asked to end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ pub(crate) const SLOW: &str = "delay:20ms:";
 
 const SCRAPES: &str = "a byte a second to /metrics";
 
-/// What a neighbour does until it is told to end, on a server that is killed then.
+/// A neighbour, which acts until it is asked to end, on a server that is killed then.
 type Neighbour = fn(&Place);
 
 /// A neighbour of the victim.
@@ -188,7 +188,7 @@ fn compute(place: &Place) {
     });
 }
 
-/// Runs `client` in so many threads, with the number of each.
+/// Runs `client` in this many threads, with the number of each.
 fn several(count: u64, client: impl Fn(u64) + Sync) {
     std::thread::scope(|scope| {
         for number in 0..count {
@@ -198,7 +198,7 @@ fn several(count: u64, client: impl Fn(u64) + Sync) {
     });
 }
 
-/// Reads, writes and flushes at random, so many at a time.
+/// Reads, writes and flushes at random, this many at a time.
 fn work_on(place: &Place, seed: u64, depth: usize) {
     let mut random = Rng::with_seed(seed);
     pipeline(place, depth, |client, _| {
@@ -211,7 +211,7 @@ fn work_on(place: &Place, seed: u64, depth: usize) {
     });
 }
 
-/// Keeps `depth` requests on their way, whatever becomes of them; `ask` gets their number.
+/// Keeps `depth` requests on their way, whether or not they succeed; `ask` gets their number.
 fn pipeline(place: &Place, depth: usize, mut ask: impl FnMut(&mut Client<UnixStream>, u64) -> Result<u64, Error>) {
     let Ok(mut client) = connect(place.socket, place.export) else { return };
     let mut number = 0;

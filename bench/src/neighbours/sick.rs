@@ -16,7 +16,7 @@ const THREADS: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symptom {
-    /// Each request takes so long.
+    /// Each request takes this time.
     Slow(Duration),
     /// Nothing is answered.
     Hung,
@@ -24,7 +24,7 @@ pub(crate) enum Symptom {
     Eio,
     /// All writes fail.
     Enospc,
-    /// Half of each read and write is done, and said so.
+    /// Half of each read and write is done, and reported as such.
     Short,
     /// Half of each write is done, and then it fails.
     Torn,
@@ -99,7 +99,7 @@ impl Sick {
         *self.symptom.lock().expect("no thread panics") == Some(symptom)
     }
 
-    /// What all requests have in common.
+    /// The common part of all requests.
     fn begin(&self) -> io::Result<()> {
         while self.is(Symptom::Hung) {
             std::thread::sleep(Duration::from_millis(10));

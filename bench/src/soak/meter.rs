@@ -1,8 +1,8 @@
-//! What a process has, by `/proc`.
+//! Resources of a process, by `/proc`.
 
 use anyhow::Context;
 
-/// What is watched, and its unit.
+/// Figures, with their units.
 pub(super) const FIGURES: [&str; 3] = ["memory, MiB", "descriptors", "threads"];
 
 /// Each of `FIGURES`.

@@ -27,7 +27,7 @@ pub(super) struct Owner {
     versions: Vec<u32>,
 }
 
-/// What a block has after so many writes.
+/// Content of a block after this many writes.
 fn content(block: usize, version: u32, out: &mut [u8; BLOCK]) {
     let word = (block as u64) << 32 | u64::from(version);
     for bytes in out.as_chunks_mut::<8>().0 {

@@ -1,4 +1,4 @@
-//! What a server had over time, as a picture.
+//! Resources of a server over time, as a picture.
 
 use std::path::Path;
 

@@ -32,7 +32,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// The name of the folders of recordings begins so, and goes on with the process.
 const RECORDING: &str = ".nigh-advise-";
 
-/// Of so many files, one is recorded with `--learn`.
+/// One file of this many is recorded with `--learn`.
 const LEARNED: u32 = 8;
 
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {
@@ -81,7 +81,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Where the calls of a run are recorded until the profile is written: beside it, because there may be many.
+/// Folder of a run's recorded calls until the profile is written: beside it, because there may be many.
 fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, Destination)> {
     for left in of_ended(folder(profile), RECORDING) {
         // It may be another user's.
@@ -259,7 +259,7 @@ fn again(
 fn end_useless(board: &Board, table: &[u8], known: &HashMap<u64, &Code>) {
     for (code, did) in tallies(board, table) {
         let known = known.get(&code);
-        // What is read first is read from the device in any case.
+        // The first reads of a page come from the device in any case.
         let most = known.and_then(|known| known.without_advice(did.bytes).max(known.read_bytes));
         if most.is_some_and(|most| did.device_bytes > most) {
             let entries = Table::mapped(table).codes().zip(board.tallies());
@@ -270,7 +270,7 @@ fn end_useless(board: &Board, table: &[u8], known: &HashMap<u64, &Code>) {
     }
 }
 
-/// What advice did for one piece of code.
+/// Effects of advice for one piece of code.
 #[derive(Clone, Copy, Debug, Default)]
 struct Did {
     calls: u64,

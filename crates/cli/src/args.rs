@@ -328,7 +328,7 @@ pub(crate) enum CtlCommand {
         /// A file of hints (docs/control.md), or '-' for standard input; with neither this nor --extents, print the hints
         #[arg(value_name = "FILE")]
         directives: Option<PathBuf>,
-        /// Where files lie on the disk ('nigh trace layout --extents' writes it): the files that hints name. Without it, the
+        /// Places of files on the disk ('nigh trace layout --extents' writes them): the files that hints name. Without it, the
         /// disk is file 0, unless files were named before. Naming files drops the hints for those named before
         #[arg(long, value_name = "FILE")]
         extents: Option<PathBuf>,
@@ -407,7 +407,7 @@ pub(crate) enum ExportCommand {
     },
 }
 
-// What is recorded; no doc comment, as above.
+// Settings of a recording; no doc comment, as above.
 #[derive(Debug, Args)]
 pub(crate) struct RecordingArgs {
     /// Record this export only; may be given several times
@@ -665,7 +665,7 @@ pub(crate) struct TimedArgs {
     /// program has the reply to the one before) [default: recorded where the trace has times and is not a program's; else closed]
     #[arg(long, value_name = "PACE", requires = "device")]
     pub(crate) pace: Option<String>,
-    /// Where files lie on the disk ('nigh trace layout --extents' writes it); read-ahead then follows files instead of the disk. For
+    /// Places of files on the disk ('nigh trace layout --extents' writes them); read-ahead then follows files instead of the disk. For
     /// several traces, a list for each, in their order
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', requires = "device")]
     pub(crate) extents: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! What to replay, as a user writes it: policies, sizes, limits and threads.
+//! Replays as a user writes them: policies, sizes, limits and threads.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -8,7 +8,7 @@ use nigh_policy::Spec;
 use nigh_service::ContentSettings;
 use nigh_sim::{Sample, Sizes};
 
-/// What is replayed unless policies are named.
+/// Policies unless others are named.
 pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
 
 /// The policy of tenants, and of a simulation with contents, unless one is named.
@@ -61,7 +61,7 @@ pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>
     Ok((!sizes.is_empty()).then_some(sizes))
 }
 
-/// What `names` are, each once; those of `usual` if there are none.
+/// The values of `names`, each once; those of `usual` if there are none.
 pub(crate) fn each_once<T: PartialEq>(
     names: &[String],
     usual: &str,
@@ -79,7 +79,7 @@ pub(crate) fn each_once<T: PartialEq>(
     Ok(found)
 }
 
-/// What `--content-cpu` says.
+/// The value of `--content-cpu`.
 pub(crate) fn parse_content_cpu(text: Option<&str>) -> anyhow::Result<f64> {
     let share = |text: &str| {
         let share = nigh_text::share(text).filter(|share| (0.01..=1.0).contains(share));

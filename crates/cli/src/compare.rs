@@ -20,7 +20,7 @@ const BASELINES: [&str; 2] = ["lru", "fifo"];
 /// Longer names of traces are shown by their ends.
 const NAME_MOST: usize = 24;
 
-/// What several traces led to.
+/// Results of several traces.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: u32,

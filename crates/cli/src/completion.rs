@@ -1,4 +1,4 @@
-//! What shells complete beside commands and flags: policies, devices, and the exports of a running server.
+//! Values that shells complete beside commands and flags: policies, devices, and the exports of a running server.
 
 use std::path::PathBuf;
 use std::sync::mpsc::channel;

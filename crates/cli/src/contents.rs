@@ -82,16 +82,16 @@ fn schemes(names: &[String], policies: &[Spec]) -> anyhow::Result<Vec<Scheme>> {
     Ok(schemes)
 }
 
-/// What blocks contain.
+/// Contents of blocks.
 pub(crate) struct Made {
-    /// None if the trace says it.
+    /// None if the trace has it.
     source: Option<Source>,
     /// From which the contents of writes are made up.
     pub(crate) seed: u64,
 }
 
 impl Made {
-    /// As the file of --contents says.
+    /// As in the file of --contents.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Made> {
         let described = asked::read_toml::<Described>(path)?;
         Ok(Made { seed: described.seed, source: described.source(path)? })
@@ -153,7 +153,7 @@ struct DescribedImage {
     /// The volume of the trace.
     #[serde(default)]
     volume: u32,
-    /// Where on the volume it begins.
+    /// Its beginning on the volume.
     offset: Option<String>,
 }
 
@@ -162,7 +162,7 @@ const MACHINES_MOST: usize = 1000;
 const BLOCKS_MOST: usize = 1 << 28;
 
 impl Described {
-    /// None if the trace says it.
+    /// None if the trace has it.
     fn source(self, path: &Path) -> anyhow::Result<Option<Source>> {
         let name = path.display();
         const EXPECTED: &str = "expected one of [generated], [[image]] and recorded = true";
@@ -209,7 +209,7 @@ impl DescribedImage {
     }
 }
 
-/// What is replayed.
+/// The replays.
 struct Plan {
     schemes: Vec<Scheme>,
     policies: Vec<Spec>,
@@ -272,7 +272,7 @@ struct Row {
     cpu_s: f64,
 }
 
-/// What LPU did in the whole run, and what it contains at its end.
+/// Counts of LPU in the whole run, and its contents at the end.
 #[derive(Serialize)]
 struct LpuRow {
     reference_blocks: u32,

@@ -83,7 +83,7 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
             Command::SetExport { name: name.clone(), options: changes }
         }
         CtlCommand::Export { what: ExportCommand::Add { export: text, options, take_over } } => {
-            // A slip is told before anybody is asked.
+            // A slip is reported before anybody is asked.
             let (export, mut all) = export(text)?;
             add(&mut all, options)?;
             let target = export.disk.target.to_string();
@@ -112,7 +112,7 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
     })
 }
 
-/// A sidecar of directives. A slip is told before anybody is asked.
+/// A sidecar of directives. A slip is reported before anybody is asked.
 fn said(path: &Path) -> anyhow::Result<String> {
     let text =
         if path == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };

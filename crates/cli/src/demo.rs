@@ -1,5 +1,5 @@
 //! `nigh demo`: the main job on a generated mixed workload, start to finish: serve it through several policies, compare
-//! what was served with what a replay says, and replay it with the other policies and sizes.
+//! the figures in service with those of a replay, and replay it with the other policies and sizes.
 
 mod live;
 
@@ -42,7 +42,7 @@ const PAGE: &str = "nigh-demo.html";
 const TITLE: &str = "nigh demo";
 /// How the title appears in the page's data.
 const TITLE_ON_PAGE: &str = "\"title\":\"nigh demo\"";
-/// What serves in turn; the first is what the others are compared with.
+/// Policies that serve in turn; the others are compared with the first one.
 const SERVED: &str = "lru,arc,lirs,clock-pro";
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
@@ -181,7 +181,7 @@ fn latency(time: Duration) -> String {
     human_time(Some(time.as_micros() as f64))
 }
 
-/// What was served, for the page.
+/// Measurements in service, for the page.
 fn on_page(spec: &Spec, served: &Served) -> nigh_report::Served {
     let us = |share| served.quantile(share).as_secs_f64() * 1e6;
     nigh_report::Served {
@@ -227,7 +227,7 @@ fn verdict(specs: &[Spec], served: &[Served]) -> Option<Verdict> {
     Some(Verdict { headline, facts, next: "nigh plan TRACE --have SIZE".to_owned() })
 }
 
-/// What was served beside what a replay of the same requests says.
+/// Measurements in service beside a replay of the same requests.
 fn compared(specs: &[Spec], served: &[Served], runs: &[Run]) -> String {
     let mut text = format!(
         "\nEvery byte read was right. A replay runs the same policy code on the same requests, without a disk:\n\n\

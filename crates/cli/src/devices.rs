@@ -50,7 +50,7 @@ fn list(all: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A device's kind, and the figures that say most about it.
+/// A device's kind, and its most important figures.
 fn figures(profile: &Profile) -> (&'static str, String) {
     match profile.model() {
         Model::Disk(disk) => {
@@ -81,7 +81,7 @@ fn figures(profile: &Profile) -> (&'static str, String) {
     }
 }
 
-/// What DULO asks about a device.
+/// Parameters of a device for DULO.
 fn sequences(profile: &Profile) -> String {
     let SequenceCost { position_ms, block_ms } = SequenceCost::of(profile, 4096);
     format!("blocks of 4 KiB that lie together: dulo:base=lirs:position={position_ms:.3}ms:transfer={block_ms:.4}ms")
@@ -107,7 +107,7 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
     match &to {
         Some(to) => {
             let printed = output::print(said.as_bytes());
-            // What was measured is not lost with the file.
+            // The measurements are not lost with the file.
             output::write(to, |out| out.write_all(text.as_bytes())).inspect_err(|_| {
                 let _ = output::print(text.as_bytes());
             })?;
@@ -173,7 +173,7 @@ fn fit_measured(args: &FitArgs) -> anyhow::Result<Fitted> {
     if let Ok(Target::Nbd(export)) = args.path.to_string_lossy().parse() {
         anyhow::bail!("{export}: only files and block devices are measured, not NBD servers");
     }
-    // The error says what the system said, which as its source would be told twice.
+    // The error has the system's message, which as its source would be printed twice.
     let timer = ReadTimer::open(&args.path).map_err(|error| anyhow::anyhow!("{error}"))?;
     let path = args.path.display().to_string();
     let bytes = timer.size().with_context(|| path.clone())?;

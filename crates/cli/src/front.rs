@@ -1,4 +1,4 @@
-//! What every binary does around its work.
+//! The frame of every binary's work: parsing, signals and errors.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::output;
 
-/// Parses the command line, runs, and says in one line what was wrong.
+/// Parses the command line, runs, and prints errors in one line.
 pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode>) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -28,7 +28,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
     }
 }
 
-/// What is wrong with the command line, without the usage that clap adds, and the name that may have been meant.
+/// An error of the command line, without the usage that clap adds, and with the name that may have been meant.
 fn one_line(error: &clap::Error, command: clap::Command) -> String {
     let text = error.to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
@@ -72,12 +72,12 @@ pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     })
 }
 
-/// Whether all that is wrong is that whoever read our output has enough of it, as `head` does.
+/// Whether the only error is that the reader of our output has closed it, as `head` does.
 pub(crate) fn is_unread(error: &anyhow::Error) -> bool {
     is_broken_pipe(error) && reader_is_gone()
 }
 
-/// Whether whoever read our output has gone away.
+/// Whether the reader of our output has gone away.
 fn reader_is_gone() -> bool {
     let stdout = std::io::stdout();
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];

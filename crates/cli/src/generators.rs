@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use nigh_trace::generate::{Param, component_params, generators};
 
-/// What can be generated, as the last part of the help.
+/// Generators, as the last part of the help.
 pub(crate) fn generators_help() -> String {
     let mut text = String::from(
         "A workload is one generator with parameters, NAME:KEY=VALUE:KEY=VALUE; several joined by '+', which take turns \

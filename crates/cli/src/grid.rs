@@ -8,7 +8,7 @@ use crate::wrap::{terminal_columns, wrapped};
 /// Below this width the sizes of a [`Grid`] are in bytes alone.
 const BLOCKS_WIDTH: usize = 60;
 
-/// Columns of the terminal that standard output is. What goes elsewhere is not cut to fit.
+/// Columns of the terminal that standard output is. Other output is not cut to fit.
 pub(crate) fn terminal_width() -> usize {
     terminal_columns().unwrap_or(usize::MAX)
 }
@@ -18,7 +18,7 @@ pub(crate) struct Grid {
     rows: Vec<(Head, Vec<String>)>,
 }
 
-/// What stands before a row.
+/// The text before a row.
 enum Head {
     Columns,
     Size { blocks: u64, bytes: u64 },

@@ -65,10 +65,10 @@ pub(crate) struct GuardArgs {
     /// Folder of the journal and the status socket [default: /run/nigh-guard; for users, nigh-guard in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FOLDER", global = true)]
     pub(crate) state: Option<PathBuf>,
-    /// Where cgroups are mounted
+    /// Mount point of the cgroups
     #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/cgroup", global = true)]
     pub(crate) cgroupfs: PathBuf,
-    /// Where /proc is mounted
+    /// Mount point of /proc
     #[arg(long, value_name = "FOLDER", default_value = "/proc", global = true)]
     pub(crate) procfs: PathBuf,
     /// Least severe messages on standard error: error, warn, info, debug or trace [default: info; dry run: warn; run: error]
@@ -135,10 +135,10 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<ExitCode> {
     done.and_then(|code| tidied.map(|()| code))
 }
 
-/// Where the guard of the machine keeps what does not outlive a boot.
+/// Folder of the machine's guard for files that do not outlive a boot.
 const OF_MACHINE: &str = "/run/nigh-guard";
 
-/// Where this user's guards keep what does not outlive a boot.
+/// Folder of this user's guards for files that do not outlive a boot.
 fn default_state() -> anyhow::Result<PathBuf> {
     if is_root() {
         return Ok(OF_MACHINE.into());
@@ -149,7 +149,7 @@ fn default_state() -> anyhow::Result<PathBuf> {
     if let Some(folder) = of_session.filter(|folder| !folder.as_os_str().is_empty()).or_else(usual) {
         return Ok(folder.join("nigh-guard"));
     }
-    // What the journal names is written to: nobody else may have made this folder.
+    // The guard writes to files that the journal names: nobody else may have made this folder.
     let folder = std::env::temp_dir().join(format!("nigh-guard-{user}"));
     match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => made::add(&folder, std::slice::from_ref(&folder)),

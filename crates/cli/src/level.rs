@@ -63,7 +63,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
         if signal != SIGHUP {
             break;
         }
-        // What goes wrong is logged.
+        // Errors are logged.
         let _ = lender.reload();
     }
     tracing::info!("shutting down");

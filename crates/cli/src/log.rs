@@ -1,4 +1,4 @@
-//! The log of programs that keep running. Nobody waits for whoever reads it.
+//! The log of programs that keep running. Nobody waits for its reader.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
-/// Lines that wait for whoever reads standard error. Further ones are lost.
+/// Lines that wait for the reader of standard error. Further ones are lost.
 const LINES: usize = 1024;
 /// How long the end waits for lines that are left.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ pub(crate) fn start(level: &str) -> anyhow::Result<Log> {
 
 fn write_all(output: &mut impl Write, queue: &Receiver<Vec<u8>>, lost: &AtomicU64, done: &SyncSender<()>) {
     for line in queue {
-        // Whoever read it may be gone.
+        // The reader may be gone.
         let _ = output.write_all(&line);
         let lost = lost.swap(0, Ordering::Relaxed);
         if lost > 0 {

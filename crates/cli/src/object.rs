@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::output;
 use crate::size::human_bytes;
 
-/// What the help has after its flags.
+/// The help after the flags.
 pub(crate) const HELP: &str = "\
 Targets: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. Credentials and addresses come from the environment: AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL; GOOGLE_SERVICE_ACCOUNT; AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY;

@@ -11,7 +11,7 @@ use crate::results::Found;
 /// Cells of the time-space map.
 const MAP_COLUMNS: usize = 800;
 const MAP_ROWS: usize = 400;
-/// Points that an exact curve is thinned to; more cannot be told apart on a screen.
+/// Points that an exact curve is thinned to; more cannot be distinguished on a screen.
 const CURVE_POINTS_MOST: usize = 2_000;
 
 pub(crate) fn page(found: &Found, references: &References) -> Report {
@@ -25,7 +25,7 @@ pub(crate) fn page(found: &Found, references: &References) -> Report {
     }
 }
 
-/// What the page of every simulation of a trace has.
+/// The part that the page of every simulation of a trace has.
 pub(crate) fn of_trace(trace: &TraceSummary, references: &References) -> Report {
     Report {
         title: trace.name.clone(),

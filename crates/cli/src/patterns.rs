@@ -34,7 +34,7 @@ const GAIN_LEAST: f64 = 0.005;
 /// Return addresses that are shown of a piece of code.
 const FRAMES_SHOWN: usize = 3;
 
-/// What `nigh patterns` tells.
+/// Results of `nigh patterns`.
 #[derive(Serialize)]
 struct Found {
     schema: u32,
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
     output::print(describe(&found, top, &args.trace).as_bytes())
 }
 
-/// What a trace shows of the code that issued it.
+/// Patterns in a trace of the code that issued it.
 pub(crate) struct Studied {
     /// The options that lead to the references; the stream is the identity of the code.
     pub(crate) input: InputArgs,
@@ -187,7 +187,7 @@ fn references(source: &Source, requests: &mut (dyn Requests + Send)) -> anyhow::
     Ok(references)
 }
 
-/// What the first `count` references show.
+/// The classes in the first `count` references.
 fn classify(references: &References, count: usize) -> Classifier {
     let mut classifier = Classifier::new(Limits::default(), Thresholds::default());
     for (at, &id) in references.ids.iter().enumerate().take(count) {
@@ -248,7 +248,7 @@ pub(crate) fn patterns(
 }
 
 /// The table that `--patterns` asks for, and the references that it is from. Files are numbered anew in each trace: another
-/// trace says nothing on single files.
+/// trace has nothing on single files.
 fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyhow::Result<(Table, References)> {
     let is_used = args.policy.iter().any(|policy| matches!(policy.split(':').next(), Some("aoio" | "all")));
     ensure!(is_used, "--patterns: only the policy aoio uses them; add it to --policy");
@@ -377,7 +377,7 @@ fn describe(found: &Found, top: usize, path: &Path) -> String {
     text
 }
 
-/// What tells a person most about a piece of code: the program, and the return addresses outside of the C library.
+/// Place of a piece of code for people: the program, and the return addresses outside of the C library.
 pub(crate) fn place(program: &str, stack: &str) -> Option<String> {
     let own = stack.split(';').filter(|frame| !frame.is_empty() && !frame.starts_with("libc.so"));
     // The program's name is there once.
@@ -392,7 +392,7 @@ pub(crate) fn place(program: &str, stack: &str) -> Option<String> {
     })
 }
 
-/// What only recordings have. Without the feature, no file is one.
+/// Data that only recordings have.
 mod parquet {
     use std::path::Path;
 

@@ -31,14 +31,14 @@ use verdict::Verdict;
 const HAVE: &str = "10%";
 /// The present policy of programs that are recorded above the page cache.
 const OF_THE_KERNEL: &str = "linux";
-/// The addition unless it is given: one part of the present memory in so many.
+/// The addition unless it is given: one part of the present memory in this many.
 const ADD_PART: u64 = 4;
 /// Of longer traces a sample is replayed, unless `--sample` is given or something was asked for that needs the whole trace.
 const REFERENCES_MOST: usize = 4 << 20;
 /// The target unless it is given, as a share of what the whole trace in memory would hit.
 const TARGET_SHARE: f64 = 0.9;
 
-/// What is asked, in blocks.
+/// The question, in blocks.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     have: u64,

@@ -79,7 +79,7 @@ fn follow(client: &mut ControlClient, stop: &AtomicBool) -> anyhow::Result<Recor
     }
 }
 
-/// What was recorded, and the next command to type.
+/// Summary of the recording, and the next command to type.
 pub(crate) fn summary(status: &RecordingStatus) -> anyhow::Result<String> {
     let RecordingStatus { file, running, requests, lost, seconds, error, ended: _ } = status;
     if let Some(error) = error {
@@ -97,7 +97,7 @@ pub(crate) fn summary(status: &RecordingStatus) -> anyhow::Result<String> {
     ))
 }
 
-/// What to record into `file`, which the server writes. `sample_flag` is the flag that the sample was given with.
+/// The recording into `file`, which the server writes. `sample_flag` is the flag that the sample was given with.
 pub(crate) fn recording(file: &Path, args: &RecordingArgs, sample_flag: &str) -> anyhow::Result<Recording> {
     let RecordingArgs { export, sample, limit, force, .. } = args;
     Ok(Recording {

@@ -1,4 +1,4 @@
-//! What a replay found, as a table, as JSON (docs/json.md) and as CSV.
+//! Results of a replay, as a table, as JSON (docs/json.md) and as CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ pub(crate) const OPT: &str = "opt";
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
 
-/// What a plan led to.
+/// Results of a plan.
 pub(crate) struct Found {
     pub(crate) results: Results,
     /// The policies' internals, with policy and size.
@@ -38,11 +38,11 @@ pub(crate) struct Results {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) curves: Vec<Curve>,
     pub(crate) notes: Vec<String>,
-    /// The most memory that the process had resident, where the system tells.
+    /// The most memory that the process had resident, if the system reports it.
     pub(crate) peak_memory_bytes: Option<u64>,
 }
 
-/// What was replayed, in a line that is left open.
+/// Description of the trace, in a line that is left open.
 pub(crate) fn heading(trace: &TraceSummary) -> String {
     format!(
         "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})",

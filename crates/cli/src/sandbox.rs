@@ -1,4 +1,4 @@
-//! What a server gives up before clients come: files that it does not need, privileges, and system calls that only an
+//! Rights that a server drops before clients come: files that it does not need, privileges, and system calls that only an
 //! intruder would make.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use nigh_service::{ClientTlsSettings, TlsSettings};
 use nix::unistd::{Gid, Group, Uid, User, geteuid, initgroups, setresgid, setresuid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
 
-/// What Landlock is asked for; older kernels do less.
+/// Version of Landlock; older kernels do less.
 const KNOWN: ABI = ABI::V5;
 
 /// How long targets are waited for.
@@ -130,7 +130,7 @@ impl Rules {
         self.add(folder, change() | socket() | AccessFs::IoctlDev);
     }
 
-    /// What libraries and the system need to be read.
+    /// Files that libraries and the system need to read.
     pub(crate) fn new() -> Rules {
         let mut rules = Rules::default();
         OF_LIBRARIES.iter().chain(&OF_SYSTEM).for_each(|path| rules.add(path.into(), read()));
@@ -156,7 +156,7 @@ fn apply(opened: Opened) -> anyhow::Result<RulesetStatus> {
     Ok(opened.into_iter().try_fold(ruleset.create()?, add)?.restrict_self()?.ruleset)
 }
 
-/// What became of the limits on files.
+/// Result of limiting files.
 pub(crate) enum Confined {
     /// Files can be changed in these folders only.
     To(String),
@@ -282,7 +282,7 @@ pub(crate) fn filter() -> anyhow::Result<()> {
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch)?;
     let program: BpfProgram = filter.try_into()?;
     match apply_filter_all_threads(&program) {
-        // The kernel cannot, or whoever started the server does not let it.
+        // The kernel cannot, or the server's parent does not let it.
         Err(seccompiler::Error::Seccomp(error))
             if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) =>
         {
@@ -303,7 +303,7 @@ pub(crate) fn allow_core_dumps(allowed: bool) -> anyhow::Result<()> {
 /// A user, and a group beside its own, if there is to be another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// As it was said.
+    /// As it was given.
     pub(crate) text: String,
     user: (CString, Uid),
     group: Gid,

@@ -42,10 +42,10 @@ use given::Given;
 
 const MEMORY: &str = "512M";
 const POLICY: &str = "lirs";
-/// How much larger than at the start the cache can become, unless said otherwise.
+/// How much larger than at the start the cache can become, by default.
 const GROWTH: u64 = 2;
 
-/// What a file of `--config` can say. Flags on the command line go before it.
+/// The settings in a file of `--config`. Flags on the command line override them.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -154,7 +154,7 @@ const LEVEL_PAUSE: Duration = Duration::from_millis(500);
 /// behind those that ask for much.
 pub(crate) const TURN: Duration = Duration::from_micros(100);
 
-/// Asks for a reload. Whoever asked for it may want to know how it went.
+/// Asks for a reload, and receives its result if there is a sender.
 pub(crate) type Reload = Option<Sender<Result<(), ReloadError>>>;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -316,13 +316,13 @@ fn reload_on_request(server: &Service, args: &ServeArgs, reloads: &Receiver<Relo
             Err(error) => tracing::error!("not reloaded: {error}"),
         }
         if let Some(asked) = asked {
-            // Who asked may have left.
+            // The requester may have left.
             let _ = asked.send(done);
         }
     }
 }
 
-/// What can be changed while running: memory, policy, read-ahead, exports and certificates.
+/// Applies the settings that can change while running: memory, policy, read-ahead, exports and certificates.
 fn reload(server: &Service, args: &ServeArgs) -> Result<(), ReloadError> {
     // That was for the start.
     let args = &ServeArgs { take_over: false, ..args.clone() };
@@ -582,7 +582,7 @@ pub(crate) fn export(text: &str) -> anyhow::Result<(ExportSettings, ExportOption
     Ok((ExportSettings::new(name, target), options))
 }
 
-/// What `--content` and `--content-cpu` say.
+/// The settings of `--content` and `--content-cpu`.
 fn content(scheme: Option<&str>, cpu: Option<&str>) -> anyhow::Result<Option<ContentSettings>> {
     let Some(scheme) = scheme.filter(|scheme| *scheme != "none") else {
         ensure!(cpu.is_none(), "--content-cpu needs --content");
@@ -709,7 +709,7 @@ fn check(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What would be served, and how.
+/// Describes what would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
     let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } =
         plan;

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     write(&args.output, to.as_ref(), &found, || page::page(&found, &references))
 }
 
-/// What the command line asks for, read.
+/// The parsed command line.
 struct Asked {
     specs: Vec<Spec>,
     sizes: Option<Vec<Sizes>>,
@@ -113,7 +113,7 @@ fn write_comparison(args: &OutputArgs, comparison: &Comparison) -> anyhow::Resul
     }
 }
 
-/// What is to be replayed.
+/// The replays.
 pub(crate) struct Plan {
     pub(crate) specs: Vec<Spec>,
     pub(crate) sizes: Vec<Sizes>,
@@ -143,7 +143,7 @@ impl Plan {
     }
 }
 
-/// Takes policies out that a sample misleads; those named themselves are an error. Returns what to say about it.
+/// Takes policies out that a sample misleads; those named themselves are an error. Returns a note about it.
 pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
     if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| spec.info().spatial)) {
         bail!(
@@ -156,17 +156,17 @@ pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyh
     Ok((!names.is_empty()).then(note))
 }
 
-/// What `--warmup` says.
+/// The value of `--warmup`.
 pub(crate) fn parse_warmup(text: &str) -> anyhow::Result<Warmup> {
     text.parse().map_err(|error| anyhow!("--warmup {error}"))
 }
 
-/// How many of `length` references `warmup` says.
+/// The number of `warmup` of `length` references.
 pub(crate) fn warmup_of(warmup: Warmup, length: usize) -> anyhow::Result<usize> {
     warmup.references(length).map_err(|error| anyhow!("--warmup {error}"))
 }
 
-/// Replays what `plan` says.
+/// Replays `plan`.
 pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary) -> anyhow::Result<Found> {
     let mut results = Results::new(trace, plan.shards);
     let distinct = references.distinct_in_trace();

@@ -1,4 +1,4 @@
-//! Where references come from: how every command finds the trace, or the generated workload, that it is given.
+//! Sources of references: how every command finds the trace, or the generated workload, that it is given.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,12 @@ use nigh_trace::{Note, ReadOptions, Request, Requests, Taken};
 use crate::args::{GenerateArgs, InputArgs, SimArgs};
 use crate::{asked, output, progress};
 
-/// Where the references come from.
+/// Source of the references.
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) format: String,
     pub(crate) block_bytes: u32,
-    /// Where it was recorded, if that is known.
+    /// The level at which it was recorded, if that is known.
     pub(crate) taken: Option<Taken>,
 }
 
@@ -267,7 +267,7 @@ pub(crate) fn block_bytes(text: &str) -> anyhow::Result<u32> {
 /// The longest mean time between two requests, in microseconds: 11 days.
 const GAP_US_MOST: f64 = 1e12;
 
-/// What the flags say of a generated workload.
+/// Settings of a generated workload in the flags.
 pub(crate) fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Common> {
     let requests = args.requests.as_deref().unwrap_or("1M");
     let writes = args.writes.as_deref().unwrap_or("0");
@@ -286,7 +286,7 @@ pub(crate) fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Co
     })
 }
 
-/// What is said of the trace.
+/// Description of the trace.
 pub(crate) fn summary(source: &Source, references: &References) -> TraceSummary {
     TraceSummary::new(&source.name, &source.format, references)
 }

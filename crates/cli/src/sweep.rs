@@ -111,7 +111,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     ended(printed, failed)
 }
 
-/// The exit code of a sweep of which so many jobs failed, whoever reads what was printed.
+/// The exit code of a sweep of which this many jobs failed, whether or not its output was read.
 fn ended(printed: anyhow::Result<()>, failed: usize) -> anyhow::Result<ExitCode> {
     match printed {
         Err(error) if !front::is_unread(&error) => Err(error),
@@ -120,7 +120,7 @@ fn ended(printed: anyhow::Result<()>, failed: usize) -> anyhow::Result<ExitCode>
     }
 }
 
-/// Prints the results as `args` says.
+/// Prints the results in the form of `args`.
 fn print(args: &SweepArgs, outcomes: &[Outcome], errors: &[(String, String)]) -> anyhow::Result<()> {
     let tables: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.table.as_ref().ok().cloned()).collect();
     if args.json {

@@ -20,7 +20,7 @@ use results::Found;
 
 /// Intervals of the trace in which is counted what schemes do.
 const INTERVALS: usize = 150;
-/// What is compared unless --policy names schemes.
+/// Schemes unless --policy names others.
 const SCHEMES: &[&str] = &["ulc", "unilru", "indlru", "ind:lru/mq", "ind:lirs"];
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {

@@ -314,13 +314,13 @@ fn level(text: &str) -> anyhow::Result<(String, Profile, u64)> {
     Ok((name.to_owned(), profile(name).with_context(|| format!("--level {text}"))?, size))
 }
 
-/// What a sidecar says.
+/// The directives of a sidecar.
 fn events(path: &Path) -> anyhow::Result<Vec<Event>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     sidecar::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
-/// Reads the traces; `programs` makes what they become, of blocks of so many bytes.
+/// Reads the traces; `programs` makes what they become, of blocks of this many bytes.
 fn load(
     sources: Vec<Opened>,
     programs: impl FnOnce(u32) -> Programs,

@@ -1,4 +1,4 @@
-//! `nigh trace`: look at, convert and generate traces.
+//! `nigh trace`: inspect, convert and generate traces.
 
 mod histograms;
 mod recording;
@@ -49,7 +49,7 @@ fn formats() -> anyhow::Result<()> {
 
 fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
     let mut left = usize::try_from(count)?;
-    // What is not printed is not read.
+    // Requests that are not printed are not read.
     let limit = input.limit.clone().or_else(|| (left > 0).then(|| left.to_string()));
     let (_, mut requests) = source::open(path, &InputArgs { limit, ..input.clone() })?;
     let mut batch = Vec::new();
@@ -98,7 +98,7 @@ fn format(given: Option<&str>) -> anyhow::Result<Option<Format>> {
     Ok(given.map(str::parse).transpose()?)
 }
 
-/// Writes all `requests` to a file, and says on standard error what was lost by it.
+/// Writes all `requests` to a file, and reports on standard error what was lost by it.
 fn copy(
     requests: &mut dyn Requests,
     to: &Destination,
@@ -124,7 +124,7 @@ fn copy(
     Ok(())
 }
 
-/// What `nigh trace info` tells.
+/// Results of `nigh trace info`.
 #[derive(Default, Serialize)]
 struct Info {
     schema: u32,
@@ -159,7 +159,7 @@ struct Info {
     recording: Option<recording::Recording>,
 }
 
-/// More identities than this are not told apart.
+/// More identities than this are not distinguished.
 const IDENTITIES_MOST: usize = 1 << 20;
 
 #[derive(Default)]

@@ -49,7 +49,7 @@ umount /mnt || fail umount
 mount -t ext4 /dev/vda /mnt || fail mount
 echo "guest: kill"
 sleep 5
-# What it has not cached is not there.
+# Without its page cache, it reads everything again.
 echo 3 > /proc/sys/vm/drop_caches
 if dd if=/dev/vda of=/dev/null bs=64k count=64 2> /tmp/dd; then fail "reads work after the server was killed"; fi
 echo "guest: after the kill, reads fail: $(head -1 /tmp/dd)"

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "sequential" => Class::Sequential,
         "loop" => Class::Loop,
         "random" => Class::Random,
-        // `short:65536`: of each file, so many bytes are read, in pieces of 4 KiB.
+        // `short:65536`: of each file, this many bytes are read, in pieces of 4 KiB.
         other => match other.strip_prefix("short:") {
             Some(run) => Class::Short { run: run.parse()? },
             None => return Err(format!("class {other}").into()),

@@ -30,7 +30,7 @@ pub(crate) struct Kept {
     bytes: u64,
     /// Bytes that loops read and did not keep.
     passed: u64,
-    /// The next set to be searched for entries to give up.
+    /// The next set to be searched for entries to drop.
     hand: usize,
 }
 

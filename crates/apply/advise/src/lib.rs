@@ -52,13 +52,13 @@ pub enum Class {
 /// A read, before the program makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Who reads which file: the same number for all reads of a file by a process.
+    /// The reader of a file: the same number for all reads of the file by a process.
     pub reader: u64,
     /// The file. The same number means the same data, in whichever process.
     pub file: u64,
     /// Its length in bytes.
     pub size: u64,
-    /// Where the read begins, in bytes.
+    /// Beginning of the read, in bytes.
     pub offset: u64,
     /// The most bytes that it returns.
     pub length: u64,
@@ -140,7 +140,7 @@ impl Adviser {
             };
             if !keeps
                 && let Some(left) = stream.leave_later(chunk)
-                // What this read is about to return is not dropped before.
+                // The bytes that this read is about to return are not dropped before.
                 && !(first..=chunk).contains(&left)
             {
                 self.kept.drop_chunk(range(left, read.size), &mut give);

@@ -1,4 +1,4 @@
-//! What is known of a program, as TOML: the classes of its code, and what advice gained.
+//! The profile of a program, as TOML: the classes of its code, and the gain of advice.
 //!
 //! ```toml
 //! program = "/usr/bin/grep"
@@ -42,13 +42,13 @@ pub const BYTES_MOST: usize = 16 << 20;
 /// The most files of one piece of code that have a class of their own.
 pub const FILES_MOST: usize = 1000;
 
-/// After so many advised runs in a row without gain, a program is left alone.
+/// After this many advised runs in a row without gain, a program is left alone.
 pub const RUNS_MOST: u32 = 3;
 
 /// Less than this share of the reads without advice is no gain, in percent: reads differ as much from run to run.
 const GAIN_LEAST: u64 = 3;
 
-/// What is known of a program.
+/// The profile of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -90,7 +90,7 @@ pub struct Code {
     /// Its identity, 16 hexadecimal digits.
     #[serde(serialize_with = "to_digits", deserialize_with = "from_digits")]
     pub code: u64,
-    /// Where it is, for people.
+    /// Its place in the program, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
     /// How it reads.
@@ -189,16 +189,16 @@ impl core::fmt::Display for ProfileError {
 
 impl core::error::Error for ProfileError {}
 
-/// What an advised run read.
+/// Reads of an advised run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// Bytes that devices read, in all.
     pub read_bytes: u64,
-    /// What each piece of code read.
+    /// Reads by each piece of code.
     pub by_code: BTreeMap<u64, Reads>,
 }
 
-/// What a piece of code read in a run.
+/// Reads of a piece of code in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     /// Bytes that it read.
@@ -216,7 +216,7 @@ impl Code {
         Some(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 
-    /// Whether it gets advice in a profile that is not left alone: not if there is nothing to gain, or if nobody could tell.
+    /// Whether it gets advice in a profile that is not left alone: not if there is nothing to gain, or no way to measure it.
     fn gets_advice(&self) -> bool {
         self.advised && self.read_bytes.is_some_and(|bytes| bytes > 0)
     }
@@ -262,8 +262,8 @@ impl Profile {
     }
 
     /// Takes in what another recording of the same program shows, with the same identity of code: code that is not known
-    /// yet, with what it read, because it got no advice; and the classes of that which is. What was read without advice stays,
-    /// as does whether code gets advice.
+    /// yet, with what it read, because it got no advice; and the classes of that which is. The bytes read without advice stay,
+    /// and so does whether code gets advice.
     pub fn add(&mut self, other: Profile) {
         let known: Vec<usize> = other.modules.iter().map(|module| self.module(module)).collect();
         for mut code in other.codes {
@@ -306,7 +306,7 @@ impl Profile {
     /// Takes in an advised run. Code for which devices did not read less than without advice gets none from now on. Returns
     /// that code.
     ///
-    /// What was read without advice is scaled to what the code read this time. Without a record of it, nothing can be
+    /// The bytes read without advice are scaled to those that the code read this time. Without a record of it, nothing can be
     /// compared, and nothing changes.
     pub fn learn(&mut self, run: &Run) -> Vec<u64> {
         let gains = |without: u64, with: u64| with < without - without / 100 * GAIN_LEAST;

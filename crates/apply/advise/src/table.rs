@@ -1,4 +1,4 @@
-//! What the adviser's caller has to know of the code that reads: its class, by the identity of the code and the file.
+//! The table for the adviser's caller: the class of code, by its identity and the file.
 
 use core::fmt;
 

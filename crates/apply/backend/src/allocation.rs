@@ -6,10 +6,10 @@ use std::ops::Range;
 /// Extents that are remembered; when there are more, all are forgotten and looked up again as needed.
 const EXTENTS_MAX: usize = 1 << 14;
 
-/// What is known of a file's extents.
+/// The known extents of a file: data or hole.
 ///
-/// **Invariant:** a range that was written is not remembered as a hole once its write is complete. That data became a
-/// hole need not be noticed: it reads as zeros either way.
+/// **Invariant:** a range that was written is not remembered as a hole once its write is complete. Data that became a
+/// hole may stay noted as data: it reads as zeros either way.
 #[derive(Debug, Default)]
 pub(crate) struct Allocation {
     /// Disjoint extents by their start: end, and whether it is a hole. Neighbours differ.

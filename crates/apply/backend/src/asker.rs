@@ -126,7 +126,7 @@ impl Drop for Asker {
     fn drop(&mut self) {
         self.questions = None;
         if let Some(thread) = self.thread.take() {
-            // If it panicked, it has said so.
+            // If it panicked, it has printed that.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! A level on other hosts as a device: a place of the level is a block there, on one of its servers.
 //!
-//! The index of the level, with a checksum for each block, is in this process. So the device may fail any operation, and may return
-//! anything for a place that no server has any more. Its thread exchanges messages with the servers (`worker.rs`, `peer.rs`); others connect.
+//! The index of the level, with a checksum for each block, is in this process. The device may therefore fail any operation, and may return
+//! anything for a place that no server has any more. Its thread exchanges messages with the servers (`worker.rs`, `peer.rs`); other threads connect.
 //!
 //! **Invariant:** no job waits for a connection. While there is none to the server of a place, its jobs fail at once.
 //!
@@ -55,7 +55,7 @@ pub struct RemoteLevel {
     pub block_bytes: u32,
 }
 
-/// What a server of a level is like at the moment.
+/// State of one server of a level.
 #[derive(Debug)]
 pub struct ServerState {
     /// HOST:PORT.
@@ -70,7 +70,7 @@ pub struct ServerState {
     pub missed: AtomicU64,
 }
 
-/// What a level on other hosts is like at the moment.
+/// State of a level on other hosts.
 pub struct LevelLink {
     bytes: u64,
     block_bytes: u32,
@@ -85,7 +85,7 @@ pub struct LevelLink {
     news: Mutex<News>,
 }
 
-/// What the servers said, and what became of their blocks.
+/// Messages of the servers, and the changes of their places.
 #[derive(Default)]
 struct News {
     /// Whether there is anything that was not taken.
@@ -97,7 +97,7 @@ struct News {
     oldest_us: Option<u64>,
 }
 
-/// What the servers of a level say with their replies.
+/// Counts and rooms that the servers of a level report with their replies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelNews {
     /// Places, counted in blocks from the beginning of the device, whose blocks made room for others. Not necessarily all of them.
@@ -115,7 +115,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LevelLink {
-    /// What there is to say since the last call, if anything.
+    /// The news since the last call, if any.
     pub fn take_news(&self) -> Option<LevelNews> {
         let mut news = locked(&self.news);
         if !news.is_new {
@@ -164,7 +164,7 @@ impl LevelLink {
 
 /// The most places that left and were not looked at yet.
 const LEFT_MOST: usize = 64 << 10;
-/// Places whose blocks are gone, of those that are said at a time.
+/// Most places of gone blocks in one report.
 const GONE_AT_ONCE: usize = 4096;
 
 impl ServerState {
@@ -235,7 +235,7 @@ struct Mail {
     is_closing: bool,
 }
 
-/// What the device shares with its thread.
+/// State that the device shares with its thread.
 struct Desk {
     wake: Signal,
     done: Signal,

@@ -38,7 +38,7 @@ pub struct Custom {
 }
 
 impl Custom {
-    /// `device`, which is called by so many threads at a time, at least one, and is called `name` in messages.
+    /// `device`, which is called by this many threads at a time, at least one, and is called `name` in messages.
     pub fn new(name: impl Into<String>, threads: usize, device: Arc<dyn CustomDevice>) -> Custom {
         Custom { name: name.into(), threads: threads.max(1), device }
     }

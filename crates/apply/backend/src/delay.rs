@@ -12,7 +12,7 @@ use crate::device::{Completion, Device, Geometry, Job};
 use crate::latency::Paced;
 use crate::modelled::{Clocked, request};
 
-/// What says how long a job takes.
+/// The source of a job's duration.
 pub(crate) enum Pace {
     Latency(Paced),
     Model(Box<Clocked>),

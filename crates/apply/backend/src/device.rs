@@ -1,4 +1,4 @@
-//! What a device is to its driver.
+//! The interface of a device to its driver.
 
 use std::io;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use nigh_engine::{Action, Fault, Operation};
 
 use crate::stamp::Stamp;
 
-/// What is done for each of so many bytes takes long.
+/// Bytes above which work for each byte takes long.
 const LONG: u64 = 64 << 10;
 
 /// An operation on its way through a device. It owns the frames until its [`Completion`] gives them back.
@@ -18,11 +18,11 @@ const LONG: u64 = 64 << 10;
 pub struct Job {
     /// Which engine the operation came from: a number of the host's.
     pub sender: u32,
-    /// What is to be done.
+    /// The operation to execute.
     pub operation: Operation,
     /// How much of a read or write is transferred, from its beginning: at most `operation.length` bytes.
     pub bytes: u64,
-    /// What is reported once that is done.
+    /// The result that is reported after it.
     pub verdict: Result<(), Fault>,
 }
 
@@ -37,12 +37,12 @@ impl Job {
         self.operation.offset..self.operation.offset + self.bytes
     }
 
-    /// What is reported of a job that went as `result` says.
+    /// The completion of a job with this `result`.
     pub fn finish(self, result: Result<(), Fault>) -> Completion {
         Completion { sender: self.sender, operation: self.operation, result: result.and(self.verdict), zeros: 0 }
     }
 
-    /// What is reported of a read of a hole.
+    /// The completion of a read of a hole.
     pub(crate) fn finish_hole(self) -> Completion {
         Completion { zeros: self.bytes, ..self.finish(Ok(())) }
     }
@@ -61,7 +61,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Whether what is left to do, here and for whom reads it, takes so long that a thread that others need should not do it.
+    /// Whether the remaining work, here and for the reader, takes too long for a thread that others need.
     pub fn is_long(&self) -> bool {
         matches!(self.operation.action, Action::Read(_)) && self.operation.length >= LONG
     }
@@ -87,13 +87,13 @@ impl Completion {
 /// A range of a device of which all or nothing has storage behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it lies, in bytes.
+    /// Its place, in bytes.
     pub range: Range<u64>,
     /// Nothing is stored: the range reads as zeros.
     pub hole: bool,
 }
 
-/// What can be asked of a device from any thread, beside its operations. A device that does not respond is an error
+/// Queries that any thread may send to a device, beside its operations. A device that does not respond is an error
 /// after a few seconds.
 pub trait Geometry: Send + Sync {
     /// Its present size in bytes. Cheap enough to be polled, so that a change is noticed.
@@ -123,7 +123,7 @@ pub trait Geometry: Send + Sync {
         None
     }
 
-    /// What tells it from itself before a change, also while nobody served it; none where a change may not show.
+    /// Identity of its contents, which changes with them, also while nobody serves it; none if a change may not show.
     fn stamp(&self) -> io::Result<Option<Stamp>> {
         Ok(None)
     }
@@ -144,10 +144,10 @@ pub trait Device: Send {
     /// Starts what can be started and appends what is complete. Does not wait.
     fn poll(&mut self, now: Instant, done: &mut Vec<Completion>);
 
-    /// When `poll` has something to do although [`Device::signal`] says nothing.
+    /// When `poll` has something to do although [`Device::signal`] is not readable.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Becomes readable when `poll` has something to do. `None` where the deadline says it all.
+    /// Becomes readable when `poll` has something to do. `None` if the deadline suffices.
     fn signal(&self) -> Option<BorrowedFd<'_>>;
 
     /// Whether there may be something to do without any operation, too: `poll`, the deadline and the signal count always.

@@ -19,7 +19,7 @@ enum Change {
     Detach(Port, Sender<Box<dyn Device>>),
 }
 
-/// What other threads have for the driver.
+/// Work of other threads for the driver.
 #[derive(Default)]
 struct Inbox {
     jobs: Vec<Job>,
@@ -42,7 +42,7 @@ impl Common {
     }
 }
 
-/// What gives operations to a [`Driver`], from any thread.
+/// Gives operations to a [`Driver`], from any thread.
 #[derive(Clone)]
 pub struct Handle(Arc<Common>);
 
@@ -73,7 +73,7 @@ impl Handle {
     /// Has `operation` done by the device of its port. Its completion carries `sender`.
     ///
     /// # Panics
-    /// Where more operations wait than the driver's limit: the host has set that too low for its engines.
+    /// If more operations wait than the driver's limit: the host has set that too low for its engines.
     pub fn submit(&self, sender: u32, operation: Operation) {
         self.tell(|inbox| {
             assert!(inbox.jobs.len() < self.0.limit, "more operations than the driver was made for");
@@ -149,13 +149,13 @@ impl Driver {
             |(port, attached): (&Port, &Attached)| (attached.busy == 0 && attached.leaving.is_some()).then_some(*port);
         while let Some(port) = self.devices.iter().find_map(idle) {
             if let Some(Attached { device, leaving: Some(leaving), .. }) = self.devices.remove(&port) {
-                // Who does not wait for it leaves it to this thread.
+                // If the receiver is gone, this thread drops the device.
                 let _ = leaving.send(device);
             }
         }
     }
 
-    /// Takes what others have sent, with `jobs` as scratch memory; says whether to stop.
+    /// Takes what others have sent, with `jobs` as scratch memory; returns whether to stop.
     fn receive(&mut self, jobs: &mut Vec<Job>) -> bool {
         let mut inbox = self.common.inbox();
         inbox.asleep = false;
@@ -218,7 +218,7 @@ mod models {
     use crate::models::{Requests, check};
     use crate::sync::{Condvar, thread};
 
-    /// What a device has been given, and what it has done.
+    /// Operations that a device was given and has done.
     #[derive(Default)]
     struct Jobs {
         given: Vec<Job>,
@@ -234,7 +234,7 @@ mod models {
             self.0.0.lock().expect("no error")
         }
 
-        /// Starts the thread, which does so many jobs. `signal` is the driver's: it stands for a descriptor of the device.
+        /// Starts the thread, which does this many jobs. `signal` is the driver's: it stands for a descriptor of the device.
         fn work(&self, jobs: usize, driver: &Handle) -> thread::JoinHandle<()> {
             let (device, driver) = (self.clone(), driver.clone());
             thread::spawn(move || {
@@ -306,7 +306,7 @@ mod models {
         });
     }
 
-    /// Two threads give one operation each to a driver that is told to stop: it ends when both are done.
+    /// Two threads give one operation each to a driver that is being stopped: it ends when both are done.
     #[test]
     fn a_driver_ends_after_its_operations() {
         check(2, || {

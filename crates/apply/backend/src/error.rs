@@ -1,4 +1,4 @@
-//! What can be wrong with a target, in its text or at its opening.
+//! Errors in the text of a target and at its opening.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use nigh_text::did_you_mean;
 /// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// It says nothing.
+    /// It is empty.
     #[error("a target is missing")]
     Empty,
     /// The word before the first colon is no kind of target.
@@ -25,7 +25,7 @@ pub enum TargetError {
         /// The limit.
         most: usize,
     },
-    /// A wrapper does not say what it wraps.
+    /// A wrapper has no target.
     #[error("`{kind}:` lacks a part: it is written `{form}`")]
     Form {
         /// Which wrapper.
@@ -36,9 +36,9 @@ pub enum TargetError {
     /// It is not the URI of an NBD server's export.
     #[error("`{text}`: {error}")]
     Uri {
-        /// What was written.
+        /// The text as given.
         text: String,
-        /// What is wrong with it.
+        /// Its error.
         error: nigh_nbd::uri::UriError,
     },
     /// An option of a wrapper has no such name.
@@ -50,13 +50,13 @@ pub enum TargetError {
         word: String,
         /// The option that is written similarly.
         nearest: Option<&'static str>,
-        /// What there is.
+        /// The options that exist.
         takes: &'static str,
     },
     /// No profile of a device has that name.
     #[error("there is no profile `{name}`; `nigh devices` lists them, and a file's path has a `/` or ends with `.toml`{}", did_you_mean(*.nearest))]
     Profile {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The name that is written similarly.
         nearest: Option<&'static str>,
@@ -64,14 +64,14 @@ pub enum TargetError {
     /// A size, time, rate or count is not written as such.
     #[error("`{text}` is not {what}")]
     Value {
-        /// What was written.
+        /// The text as given.
         text: String,
-        /// What was expected, with an example.
+        /// The expected form, with an example.
         what: &'static str,
     },
 }
 
-/// What kind of trouble an opening met.
+/// Kind of an error at an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenErrorKind {
     /// There is no such file.
@@ -82,7 +82,7 @@ pub enum OpenErrorKind {
     Busy,
     /// It is no regular file or block device.
     Unsuitable,
-    /// The system said no for another reason.
+    /// The system refused for another reason.
     System,
 }
 
@@ -90,12 +90,12 @@ pub enum OpenErrorKind {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct OpenError {
-    /// What kind of trouble it is.
+    /// Its kind.
     pub kind: OpenErrorKind,
-    /// What was being done.
+    /// The operation that failed.
     pub action: &'static str,
     /// To what.
     pub path: PathBuf,
-    /// What the system says, or who holds the file.
+    /// The system's error, or the holder of the file.
     pub source: io::Error,
 }

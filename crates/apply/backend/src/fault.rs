@@ -8,7 +8,7 @@ use nigh_engine::{Action, Fault};
 
 use crate::device::{Completion, Device, Geometry, Job};
 
-/// What a disk transfers whole, in bytes.
+/// Unit of a disk's transfers, in bytes: each is transferred whole.
 const SECTOR: u64 = 512;
 
 /// Which operation goes wrong, and how. Those that fail do so with EIO.
@@ -60,7 +60,7 @@ impl FaultKind {
 /// One fault that is to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// What happens,
+    /// The fault,
     pub kind: FaultKind,
     /// and to which read, write, flush, discard or writing of zeros, counted from 1 in the order of their submission.
     pub at: u64,

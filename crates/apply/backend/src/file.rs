@@ -32,7 +32,7 @@ struct Look {
     void: bool,
 }
 
-/// What talks to the kernel.
+/// The interface to the kernel.
 enum Io {
     Ring(Box<Uring>),
     Threads(Pool),
@@ -104,7 +104,7 @@ impl FileDevice {
         }
     }
 
-    /// Whether the whole of `job`'s read is known to be zeros. What is not known is looked up for later reads: the driver's
+    /// Whether the whole of `job`'s read is known to be zeros. Unknown ranges are looked up for later reads: the driver's
     /// thread must not wait for the file.
     fn reads_hole(&mut self, job: &Job) -> bool {
         if self.file.block_device {

@@ -63,7 +63,7 @@ fn lock(file: &File, command: i32, kind: i32, bytes: Range<i64>) -> io::Result<i
     }
 }
 
-/// Gives the memory of `frames` back to the system as far as it is whole pages: afterwards the frames may be zeros. Where
+/// Gives the memory of `frames` back to the system as far as it is whole pages: afterwards the frames may be zeros. If
 /// the system does not take it, nothing changes.
 pub fn release_memory(frames: &mut Exclusive) {
     let page = rustix::param::page_size();
@@ -86,7 +86,7 @@ fn release_run(run: Option<(*mut u8, usize)>, page: usize) {
     let whole = bytes.saturating_sub(skipped) / page * page;
     if whole > 0 {
         // SAFETY: the pages are inside slices that `release_memory` borrows mutably, one behind the other without a gap, so
-        // nobody else looks at them; the memory is the process's own and private, so it reads as before or as zeros.
+        // nobody else reads them; the memory is the process's own and private, so it reads as before or as zeros.
         let _ = unsafe { madvise(start.wrapping_add(skipped).cast(), whole, Advice::LinuxDontNeed) };
     }
 }
@@ -111,7 +111,7 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What the kernel knows of a thread's share of processors: `struct sched_attr` in its first version.
+/// A thread's share of processors, for the kernel: `struct sched_attr` in its first version.
 #[repr(C)]
 #[derive(Default)]
 struct SchedulingAttributes {

@@ -30,7 +30,7 @@ pub(crate) struct Paced {
     size: u64,
     /// When arm and channel are free.
     free_at: Instant,
-    /// Where the arm is, in bytes.
+    /// Place of the arm, in bytes.
     arm: u64,
     random: fastrand::Rng,
 }

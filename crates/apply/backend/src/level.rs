@@ -1,7 +1,7 @@
 //! The file of a level: a header, the places of blocks, and behind them the index, while nobody serves it.
 //!
-//! The header says whether the index is valid. It says no, on stable storage, before anything is stored, and yes only after a
-//! shutdown that wrote the index. So after any crash, whenever it comes, the level begins empty. Between opening and
+//! The header states whether the index is valid: no, on stable storage, before anything is stored, and yes only after a
+//! shutdown that wrote the index. After a crash at any moment, the level therefore begins empty. Between opening and
 //! [`LevelFile::begin`] nothing is lost: a start that fails costs no warm level.
 
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ use twox_hash::{XxHash3_64, xxhash3_64};
 use crate::lock::lock;
 use crate::stamp::Stamp;
 
-/// Where the places begin, in bytes.
+/// Beginning of the places, in bytes.
 pub const PLACES: u64 = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"NIGHLVL\n";
@@ -41,7 +41,7 @@ pub enum LevelError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// It holds something else, which is not overwritten.
@@ -78,9 +78,9 @@ pub enum LevelError {
 pub struct Home {
     /// Its number in the index.
     pub volume: Volume,
-    /// What the host calls it.
+    /// The host's name for it.
     pub name: String,
-    /// As its [`Geometry`](crate::Geometry) said after the last write.
+    /// As its [`Geometry`](crate::Geometry) reported after the last write.
     pub stamp: Stamp,
 }
 
@@ -97,7 +97,7 @@ pub struct LevelFile {
     has_image: bool,
 }
 
-/// What a level held when it was shut down.
+/// Contents of a level at its shutdown.
 #[derive(Debug)]
 pub struct Image {
     /// The volumes whose blocks it held, as they were.
@@ -291,7 +291,7 @@ fn hasher() -> xxhash3_64::Hasher {
     xxhash3_64::Hasher::new()
 }
 
-/// What is written, and its checksum.
+/// A writer that also computes the checksum of its output.
 struct Summed<W> {
     inner: W,
     hash: xxhash3_64::Hasher,

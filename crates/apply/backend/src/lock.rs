@@ -9,7 +9,7 @@ use crate::process::{has_ended, state};
 
 /// How long a lock is waited for that a process left behind.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Between two looks at it.
+/// Interval between two checks of it.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Locks the image `file`, for one writer or for any number of readers, also against QEMU and its tools.
@@ -28,13 +28,13 @@ pub(crate) fn lock_image(file: &File, shared: bool) -> Result<(), TryLockError> 
     }
 }
 
-/// Errors are ignored: they say that the file was not locked.
+/// Errors are ignored: they mean that the file was not locked.
 pub(crate) fn unlock_image(file: &File) {
     let _ = image::unlock(file);
     let _ = file.unlock();
 }
 
-/// Locks `file`, for one writer or for any number of readers. What a process that is gone still has under way is waited for.
+/// Locks `file`, for one writer or for any number of readers. It waits for operations of a killed process that are still under way.
 pub(crate) fn lock(file: &File, shared: bool) -> Result<(), TryLockError> {
     let begin = Instant::now();
     loop {
@@ -71,7 +71,7 @@ pub(crate) fn check(file: &File, shared: bool) -> io::Result<()> {
     Err(in_use(&file.metadata()?))
 }
 
-/// The process that has locked a file with `flock`, where the system tells it.
+/// The process that has locked a file with `flock`, if the system reports it.
 fn holder(metadata: &Metadata) -> Option<String> {
     let id = id(metadata);
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -98,7 +98,7 @@ pub(crate) fn in_use(metadata: &Metadata) -> io::Error {
 }
 
 /// QEMU's locks on images: shared locks of single bytes, by open file description, whatever data the bytes have. One byte stands for each
-/// right that is used, and another one for each right that nobody else may use. What QEMU does is in its `block/file-posix.c`;
+/// right that is used, and another one for each right that nobody else may use. QEMU's part is in its `block/file-posix.c`;
 /// `/proc/locks` shows the bytes.
 mod image {
     use std::fs::File;
@@ -114,7 +114,7 @@ mod image {
     /// Beyond all of them.
     const END: i64 = 300;
 
-    /// Locks `file`, so that no other program that looks at these locks writes or resizes it. Returns false if another's lock is in the way.
+    /// Locks `file`, so that no other program that respects these locks writes or resizes it. Returns false if another's lock is in the way.
     pub(super) fn lock(file: &File, shared: bool) -> io::Result<bool> {
         let used = if shared { &[READ][..] } else { &[READ, WRITE] };
         let forbidden = &[WRITE, RESIZE];

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::error::{OpenError, OpenErrorKind};
 
-/// What a file is, and what its owner can do.
+/// A file format, and how its owner can serve it.
 struct Format {
     name: &'static str,
     advice: &'static str,
@@ -47,8 +47,8 @@ const FEET: [(&[u8], Format); 2] = [
     (b"koly", Format { name: "a DMG image", advice: QEMU }),
 ];
 
-/// Refuses the file or block device at `path` if it is known not to be a raw disk. What cannot be read here is left to
-/// whoever opens it.
+/// Refuses the file or block device at `path` if it is known not to be a raw disk. A file that cannot be read here is
+/// accepted: its opening reports the error.
 pub(crate) fn refuse_formats(path: &Path) -> Result<(), OpenError> {
     let is_opened = |metadata: &std::fs::Metadata| {
         use std::os::unix::fs::FileTypeExt;
@@ -65,7 +65,7 @@ pub(crate) fn refuse_formats(path: &Path) -> Result<(), OpenError> {
     Err(OpenError { kind: OpenErrorKind::Unsuitable, action: "serve", path: path.to_owned(), source })
 }
 
-/// What an open file is, if it is known not to be a raw disk, such as `a qcow2 image`.
+/// The format of an open file, such as `a qcow2 image`, if it is known not to be a raw disk.
 pub fn format_of(file: &File) -> Option<&'static str> {
     known_format(file).map(|format| format.name)
 }

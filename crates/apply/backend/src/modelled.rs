@@ -43,13 +43,13 @@ impl Modelled {
     }
 }
 
-/// What a modelled device does for `job`.
+/// The modelled device's request for `job`.
 pub(crate) fn request(job: &Job) -> Request {
     let kind = match job.operation.action {
         Action::Read(_) => Kind::Read,
         Action::Write(_) => Kind::Write,
         Action::Flush => Kind::Flush,
-        // A drive told to write zeros does not get them over its interface.
+        // A drive that writes zeros does not receive them over its interface.
         Action::Discard | Action::Zeroes { .. } => Kind::Trim,
     };
     Request { kind, offset_bytes: job.operation.offset, bytes: job.bytes }
@@ -99,7 +99,7 @@ mod tests {
         Request { kind: Kind::Read, offset_bytes: block * 4096, bytes: 4096 }
     }
 
-    /// What comes while the device works on as many requests as it can waits for the first of them to end.
+    /// A request that arrives while the device works on as many as it can waits for the first of them to end.
     #[test]
     fn requests_beyond_what_the_device_does_at_once_wait() {
         for (name, count) in [("hdd-10k", 50), ("ssd-sata", 500), ("net-volume", 500)] {
@@ -110,7 +110,7 @@ mod tests {
             let mut waited = 0;
             for n in 0..count {
                 let (now, request) = (n * 10_000, read(n * 7919 % 100_000));
-                // The same, told one by one.
+                // The same, added one by one.
                 let mut start = now;
                 outstanding.retain(|&end| end > now);
                 if outstanding.len() == plain.parallel() {

@@ -78,13 +78,13 @@ impl Requests {
         self.engine.submit(0, request).expect("accepted").reply.map(|reply| reply.outcome)
     }
 
-    /// What reads `block`.
+    /// A read of `block`.
     pub(crate) fn read(&mut self, block: u64) -> Operation {
         assert!(self.submit(Op::Read, block).is_none());
         self.engine.next_operation(0).expect("a read")
     }
 
-    /// What fills `block` with `byte`.
+    /// A write that fills `block` with `byte`.
     pub(crate) fn write(&mut self, block: u64, byte: u8) -> Operation {
         let Some(Outcome::Fill(mut fill)) = self.submit(Op::Write, block) else { panic!("a fill") };
         fill.frames.copy_from(&[byte; BLOCK as usize]);

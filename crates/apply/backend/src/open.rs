@@ -19,10 +19,10 @@ use crate::stamp::{self, Stamp};
 
 /// A page of the page cache, in bytes: direct and buffered transfers never share one.
 const PAGE: u64 = 4096;
-/// The alignment that O_DIRECT is taken to need where the system does not say.
+/// The alignment that O_DIRECT is assumed to need if the system does not report it.
 const USUAL_ALIGN: u64 = 4096;
 
-/// The type of file systems in user space, as `statfs` tells it. A process that has direct operations there does not end before
+/// The type of file systems in user space, as `statfs` reports it. A process that has direct operations there does not end before
 /// they do, even if it is killed.
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
@@ -137,7 +137,7 @@ impl OpenFile {
         // With O_EXCL, a block device that is mounted is not opened.
         let exclusive = if options.read_only { 0 } else { libc::O_EXCL };
         let (buffered, block_device) = open_plain(path, options.read_only, exclusive)?;
-        // The engine does the reading ahead. Where advice is not taken, nothing is lost.
+        // The engine reads ahead. If the advice is not taken, nothing is lost.
         let _ = fadvise(&buffered, 0, None, Advice::Random);
         let direct = match open_direct(&buffered, options) {
             Ok(direct) => Some(direct),
@@ -180,13 +180,13 @@ impl OpenFile {
         check(&file, read_only).map_err(locked)
     }
 
-    /// What most operations go through. It has the lock: where a process is killed, the lock stays until the kernel is done with what
-    /// the process had under way there.
+    /// The file of most operations. It has the lock: if the process is killed, the lock stays until the kernel has finished the
+    /// operations that the process had under way there.
     pub(crate) fn way(&self) -> &File {
         self.direct.as_ref().map_or(&self.buffered, |direct| &direct.file)
     }
 
-    /// What an operation on `range` goes through: directly, if all of it can.
+    /// The file for an operation on `range`: the one with O_DIRECT if all of the range can be transferred directly.
     pub(crate) fn way_of(&self, range: &Range<u64>) -> &File {
         match &self.direct {
             Some(direct) if self.direct_bytes(range) == range.end - range.start => &direct.file,
@@ -194,7 +194,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether the kernel takes an operation on and says at once that it would have to wait. On other files, such as those of
+    /// Whether the kernel accepts an operation and reports at once that it would have to wait. On other files, such as those of
     /// file systems in user space, io_uring itself may wait for the file.
     pub(crate) fn knows_no_wait(&self) -> bool {
         let mut byte = [0];
@@ -266,7 +266,7 @@ impl OpenFile {
         range.end <= self.size.load(Ordering::Relaxed)
     }
 
-    /// Looks whether somebody else changed it, and logs that. What cannot be found out now is looked at later.
+    /// Checks whether another process changed it, and logs that. A check that is not possible now is repeated later.
     pub(crate) fn watch(&self) {
         let _ = self.look_at_size();
         let is_gone = !self.block_device && self.buffered.metadata().is_ok_and(|metadata| metadata.nlink() == 0);

@@ -12,7 +12,7 @@ use crate::level::PLACES;
 use crate::open::{OpenFile, Options};
 use crate::perform;
 
-/// Where O_DIRECT may transfer from and to.
+/// Alignment of memory for O_DIRECT.
 const ALIGN: usize = 4096;
 
 /// The places of a file that is open, which is locked meanwhile. Each has room for a block.
@@ -31,7 +31,7 @@ pub struct PlacesBuffer {
 }
 
 impl PlacesBuffer {
-    /// Memory for so many blocks.
+    /// Memory for this many blocks.
     pub fn new(blocks: usize, block_bytes: u32) -> PlacesBuffer {
         let block_bytes = block_bytes as usize;
         let bytes = vec![0; blocks * block_bytes + ALIGN];
@@ -42,7 +42,7 @@ impl PlacesBuffer {
     /// Room for the block number `at`.
     ///
     /// # Panics
-    /// If there is no room for so many.
+    /// If there is no room for them.
     pub fn block(&mut self, at: usize) -> &mut [u8] {
         let start = self.start + at * self.block_bytes;
         &mut self.bytes[start..start + self.block_bytes]

@@ -97,7 +97,7 @@ impl Drop for Pool {
         self.common.jobs().ends = true;
         self.common.more.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed that.
             let _ = thread.join();
         }
     }
@@ -125,7 +125,7 @@ mod models {
     use super::*;
     use crate::models::{Requests, check, file};
 
-    /// Two jobs are done by two threads and come back once each, with their own bytes, to one who sleeps until he is told.
+    /// Two jobs are done by two threads and come back once each, with their own bytes, to a caller that sleeps until it is woken.
     #[test]
     fn whoever_waits_for_jobs_gets_them() {
         let file = file(&[1, 2, 3]);
@@ -144,7 +144,7 @@ mod models {
         });
     }
 
-    /// Whoever drops a pool waits until its jobs are done: the bytes are in the file, and no thread has the frames.
+    /// Dropping a pool waits until its jobs are done: the bytes are in the file, and no thread has the frames.
     #[test]
     fn a_pool_ends_after_its_jobs() {
         let file = file(&[0, 0]);

@@ -30,11 +30,11 @@ use exchange::{Exchange, Query};
 use link::Link;
 use server::Server;
 
-/// How long jobs wait for a server that is gone or silent, unless its URI says otherwise.
+/// How long jobs wait for a server that is gone or silent, unless its URI sets another time.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a server is waited for when it is opened.
 const OPENING: Duration = Duration::from_secs(10);
-/// Connections at a time, where the server allows several, unless its URI says otherwise.
+/// Connections at a time, if the server allows several, unless its URI sets another number.
 const CONNECTIONS: usize = 4;
 const CONNECTIONS_MAX: usize = 16;
 /// How long somebody who asks for extents waits.
@@ -141,7 +141,7 @@ fn describe(connections: &[Connection], block: u32) -> Result<Server, String> {
     Server::new(&first.export, first.allocation, block)
 }
 
-/// What other threads know of the device.
+/// State of the device for other threads.
 struct Shared {
     size: u64,
     queries: Mutex<Vec<Query>>,
@@ -181,7 +181,7 @@ impl Geometry for Shared {
         Shared::trouble(self).clone()
     }
 
-    /// Where the server does not say, there is data.
+    /// A range that the server does not describe is data.
     fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         let until = Instant::now() + ASKING;
         let mut extents = Vec::new();
@@ -205,7 +205,7 @@ impl Geometry for Shared {
     }
 }
 
-/// What epoll calls the signal. Links are called by their numbers.
+/// The number of the signal in epoll. Links have their own numbers.
 const OWN: u64 = u64::MAX;
 
 /// The device.
@@ -407,7 +407,7 @@ impl Device for Remote {
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
             CONNECTIONS_MAX + 1];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // What an interrupted call did not see is still there at the next one.
+        // Events that an interrupted call did not return are returned by the next one.
         let ready = epoll::wait(&self.watch, &mut events, Some(&at_once)).unwrap_or_default();
         let ready = &events[..ready];
         if ready.iter().any(|event| event.data.u64() == OWN) {

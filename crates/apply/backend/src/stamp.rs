@@ -27,7 +27,7 @@ pub(crate) fn of(file: &File, bytes: u64) -> io::Result<Option<Stamp>> {
     }
     rustix::fs::fsync(file)?;
     let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-    // A file that is missing there: the kernel does not tell enough.
+    // A file that is missing there: the kernel does not report enough.
     Ok(of_block_device(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))).map(|words| {
         let [identity, counts] = words.map(|words| hash(&words, 0));
         [meta.rdev(), bytes, identity, counts]

@@ -1,4 +1,4 @@
-//! What an export is served from, as a user writes it.
+//! The target of an export, as a user writes it.
 //!
 //! ```text
 //! TARGET = PATH | raw:PATH | unlocked:TARGET | nbd://HOST[:PORT]/EXPORT | nbd+unix:///EXPORT?socket=PATH | s3://BUCKET/PREFIX | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
@@ -43,7 +43,7 @@ const FAULT_TAKES: &str = "read, write, flush, discard, zeroes, short-read, shor
 /// The most targets that one wraps: each is opened and asked by the one around it.
 const WRAPPED_MAX: usize = 8;
 
-/// What an export is served from.
+/// The target of an export.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// A regular file or block device with the bytes of a disk. An image of another format is refused.
@@ -52,7 +52,7 @@ pub enum Target {
     Raw(PathBuf),
     /// Another target, whose file others may have open and change.
     Unlocked(Box<Target>),
-    /// Memory of so many bytes, zeros at first.
+    /// Memory of this many bytes, zeros at first.
     Memory(u64),
     /// An export of an NBD server.
     Nbd(NbdExport),
@@ -155,7 +155,7 @@ impl Target {
         self.objects().is_some()
     }
 
-    /// The error if another process has its file locked, by name: for programs that cannot look at other processes when they
+    /// The error if another process has its file locked, by name: for programs that cannot inspect other processes when they
     /// open the target.
     pub fn check_locks(&self, read_only: bool) -> Result<(), OpenError> {
         match self {

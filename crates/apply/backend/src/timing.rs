@@ -11,7 +11,7 @@ use nigh_device::{Batch, Timed};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::open::{OpenFile, Options};
 
-/// What buffers are aligned to: enough for O_DIRECT of every block size up to a page.
+/// Alignment of buffers: enough for O_DIRECT of every block size up to a page.
 const ALIGN: usize = 4096;
 
 /// A file or block device that is read and never written, past the page cache.
@@ -35,7 +35,7 @@ impl ReadTimer {
         self.0.look_at_size()
     }
 
-    /// Does the reads of `batch`, as many at a time as it says, with a thread for each of those.
+    /// Does the reads of `batch`, as many at a time as its depth, with a thread for each of those.
     pub fn run(&self, batch: &Batch) -> io::Result<Timed> {
         let next = AtomicUsize::new(0);
         let ready = Barrier::new(batch.outstanding);

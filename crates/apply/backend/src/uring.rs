@@ -43,7 +43,7 @@ struct Flight {
     /// The memory of the job's frames, in order; the first `at` are done.
     slices: Vec<libc::iovec>,
     at: usize,
-    /// Where slice `at` goes, in bytes.
+    /// Place of slice `at`, in bytes.
     offset: u64,
     tries: u32,
 }

@@ -40,7 +40,7 @@
  *
  * Threads. Any thread may call any function with any handle, and pins may be released by another thread than the one that got them. A call that closes or
  * frees something (nigh_close, nigh_close_disk, nigh_queue_close, nigh_unpin, nigh_commit, nigh_abort, nigh_free) is the last one with it, and no other
- * call with it may be in progress: this cannot be detected. What a closed handle led to stays valid: pins of a closed disk, and disks and pins
+ * call with it may be in progress: this cannot be detected. Handles made from a closed one stay valid: pins of a closed disk, and disks and pins
  * of a closed host.
  *
  * Ranges. Offsets and lengths are in bytes. Reads, writes and pins need no alignment; nigh_pin_mut does. A block has NIGH_BLOCK bytes.

@@ -28,9 +28,9 @@ const JOURNAL: &str = "journal";
 pub struct Beside {
     /// The conditions and targets of protection.
     pub settings: Settings,
-    /// Where cgroups are mounted.
+    /// Mount point of the cgroups.
     pub cgroupfs: PathBuf,
-    /// Where processes are mounted.
+    /// Mount point of the processes.
     pub procfs: PathBuf,
     /// Only groups below this one are watched and changed; empty for all.
     pub below: String,

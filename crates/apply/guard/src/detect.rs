@@ -7,7 +7,7 @@
 //!   be missed here.
 //! * Footnote 2 counts faults from swap only. Here, a major fault counts if the kernel also counted a refault, the return
 //!   of a page that was reclaimed, for the group (`sampler.rs`): pages of files that are reclaimed and read again are
-//!   thrashing, too, and those that are read for the first time are not. Where the kernel does not count refaults, all
+//!   thrashing, too, and those that are read for the first time are not. If the kernel does not count refaults, all
 //!   major faults of a group count. For the machine, the guard also uses the pages read from swap (`guard.rs`).
 //!
 //! And in every profile with a longest lease:

@@ -2,7 +2,7 @@
 //!
 //! How long the programs would have taken without a protection is not known: thrashing can end by itself, at once or never. It is known how
 //! much more they computed during the protection than at the rate before it. Without the protection, this would have been left to do
-//! afterwards, and even without any more thrashing it would have taken its time. So it is a lower limit, and no more than the length of the
+//! afterwards, and even without any more thrashing it would have taken its time. It is therefore a lower limit, and no more than the length of the
 //! protection.
 //!
 //! It can be wrong if thrashing would have ended during the protection, and if the programs would have computed more from then on than before.

@@ -57,9 +57,9 @@ pub enum LaunchError {
 /// A command to be run in a group of its own.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// Where cgroups are mounted.
+    /// Mount point of the cgroups.
     pub cgroupfs: &'a Path,
-    /// Where processes are mounted.
+    /// Mount point of the processes.
     pub procfs: &'a Path,
     /// The parent of the new group; `None` for a command that creates its own, such as `systemd-run --scope`.
     pub within: Option<&'a str>,

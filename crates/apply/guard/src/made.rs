@@ -1,8 +1,8 @@
 //! The groups and folders that runs made, and remove again: a list in the folder of the state.
 //!
-//! 1. What was made is listed, with the process that made it.
+//! 1. Groups and files that were made are listed, with the process that made them.
 //! 2. At its end, each run and each guard removes what it made itself, and what processes made that have ended: a run that was killed, or one
-//!    whose program left processes behind. What is still in use stays, and stays listed.
+//!    whose program left processes behind. Entries still in use stay, and stay listed.
 //! 3. When nothing is left, the list is removed, and the folder of the state if it was listed.
 //!
 //! Groups and folders that existed before are never removed.

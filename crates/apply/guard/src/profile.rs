@@ -9,7 +9,7 @@ pub enum CpuOf {
     /// That of the whole machine, from its idle time, as in the dissertation.
     Machine,
     /// That of one processor that only the competing groups would share: its idle time is when all of them are blocked, as if they were
-    /// blocked independently of each other. So neither other groups nor more processors hide thrashing or imitate it: one group that
+    /// blocked independently of each other. Thus neither other groups nor more processors hide thrashing or imitate it: one group that
     /// is protected makes progress at the speed of one processor, and if all together already do, there is nothing to gain. Reclaim does
     /// not count as work.
     Candidates,

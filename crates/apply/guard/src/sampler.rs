@@ -13,7 +13,7 @@ use crate::sample::{Group, GroupSample, Sample};
 use crate::tree::{Refaults, Scope, Tree, Version};
 
 /// Every group is read at least once in this many ticks. After a fault it is read at every tick until it has had none
-/// for this many ticks. So a group that begins to fault is detected at most this many ticks late.
+/// for this many ticks. A group that begins to fault is thus detected at most this many ticks late.
 const TURN_TICKS: usize = 10;
 /// The number of groups at rest that are read at each tick: if there are no more, nothing is detected late.
 const RESTING_A_TICK: usize = 64;
@@ -49,7 +49,7 @@ struct Member {
     refaults: Option<Refaults>,
 }
 
-/// What a reading of a group counted since the previous one.
+/// Counts of a group since its previous reading.
 struct Read {
     faults: u64,
     user_ticks: u64,

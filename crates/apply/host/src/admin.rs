@@ -197,7 +197,7 @@ impl Common {
             let _one = lock(&disk.changing);
             disk.set_opening(Opening::Changing);
             let closed = self.close(&disk, discard).or_else(|unwritten| match unwritten.cause {
-                // What a poisoned shard has is lost already.
+                // The contents of a poisoned shard are lost already.
                 HostError::Poisoned(_) if discard => Ok(()),
                 _ => Err(unwritten),
             });
@@ -307,7 +307,7 @@ impl Common {
     pub(crate) fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
         let disks = match name {
             Some(name) => vec![self.find(name)?],
-            // Whoever removes a disk writes it.
+            // The thread that removes a disk writes it.
             None => self.cache.disks.all().into_iter().filter(|disk| !disk.is_hidden()).collect(),
         };
         // All at once: one that does not respond does not delay the others, and one that has no room for more comes last.
@@ -488,7 +488,7 @@ fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
         let geometry = device.geometry();
         let size = loop {
             match geometry.size() {
-                // Whoever opens it waits for it.
+                // The caller waits for the target.
                 Err(error) if error.kind() == ErrorKind::TimedOut => {}
                 size => break size,
             }

@@ -44,7 +44,7 @@ pub struct Submission {
     pub fua: bool,
 }
 
-/// Where in memory a block is.
+/// Place of a block in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It is not.
@@ -244,7 +244,7 @@ impl Cache {
                 break;
             }
             for (shard, operation) in damaged {
-                // What a poisoned shard has is lost.
+                // The contents of a poisoned shard are lost.
                 let _ = self.with(shard, work, |core, now| core.engine.complete(now, operation, Err(Fault::DAMAGED)));
             }
         }
@@ -301,7 +301,7 @@ impl Cache {
             // Before the completion, after which the disk may be removed.
             self.log_fault(&operation, fault);
         }
-        // Before the completion: what is said of the place of this operation is about the block that was there before.
+        // Before the completion: news of this operation's place concern the block that was there before.
         self.note_news(port, sender, work);
         let level = self.levels.iter().find(|level| level.port() == port);
         let mismatches = |core: &Core| {
@@ -370,7 +370,7 @@ impl Cache {
                     entry.insert(Waiting { waiter: waiter(), range });
                     outcome
                 }
-                // Who writes waits for the frames or for this.
+                // A write waits for the frames or for this.
                 Some(failed) if request.op == Op::Write => {
                     failure = Some((shard, Waiting { waiter: waiter(), range }, failed));
                     None
@@ -550,7 +550,7 @@ impl Cache {
         core.queueing -= 1;
     }
 
-    /// Where in memory the blocks of `range` are, which is within one extent: `report` is called for each block, with the end
+    /// The states of the blocks of `range`, which is within one extent: `report` is called for each block, with the end
     /// of the block.
     pub fn states(
         &self,

@@ -2,7 +2,7 @@
 //!
 //! 1. A read that [`Published`](nigh_engine::Published) finds is noted in its client's list for the shard.
 //! 2. A client that begins a list enters itself in `Shard::unknown`.
-//! 3. A client reports its own list before each request that it executes under the lock. So with one client, the policy gets all references in
+//! 3. A client reports its own list before each request that it executes under the lock. With one client, the policy therefore gets all references in
 //!    their order.
 //! 4. Each call of an engine also reports the list that was begun first. Statistics report all before they look (`Cache::report_all`).
 

@@ -31,7 +31,7 @@ const CHARGED_AT_ONCE: usize = 256;
 /// Decoders that are kept for later use: at most as many as threads that decode at a time.
 const SPARES: usize = 16;
 
-/// What a thread needs to decode a block.
+/// State that a thread needs to decode a block.
 struct Decoder {
     codecs: Codecs,
     copied: Copied,
@@ -57,7 +57,7 @@ impl Inbox {
     }
 }
 
-/// What encoded blocks did since the start.
+/// Counters of encoded blocks since the start.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) encode_ns: AtomicU64,
@@ -88,7 +88,7 @@ pub(crate) struct Contents {
 /// The state of encoded blocks at one moment. Counts are since the start.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ContentStatistics {
-    /// What is stored once, and how the rest is encoded.
+    /// Name of the scheme: which blocks are stored once, and how the rest is encoded.
     pub scheme: String,
     /// The memory that encoded blocks may take at the moment, in bytes. Frames have the rest.
     pub bytes: u64,
@@ -108,7 +108,7 @@ pub struct ContentStatistics {
     pub saved_bytes: u64,
     /// Memory of the index and of what is known of contents, in bytes; in addition to `bytes`.
     pub metadata_bytes: u64,
-    /// One of so many blocks that leave memory is encoded: more than one if encoding did not pay.
+    /// One of this many blocks that leave memory is encoded: more than one if encoding did not pay.
     pub one_of: u64,
     /// Blocks that were encoded.
     pub encoded: u64,
@@ -134,7 +134,7 @@ impl Contents {
     /// For memory that can grow to `memory_max` bytes.
     pub(crate) fn new(settings: ContentSettings, memory: u64, memory_max: u64, shards: usize) -> Contents {
         let part_blocks = Lending::new(memory_max.max(memory) / BLOCK).places(shards as u32);
-        // Who does not know it cannot choose contents whose hashes collide.
+        // A client that does not know the seed cannot choose contents whose hashes collide.
         let seed = RandomState::new().build_hasher().finish();
         let area = Area::new(settings.scheme, seed, memory / BLOCK, shards);
         Contents {
@@ -318,7 +318,7 @@ impl Default for Decoder {
     }
 }
 
-/// The engine is told that a store failed.
+/// A store failed: the engine is notified.
 fn void(encoding: Encoding) -> Completion {
     Job::new(encoding.shard, encoding.operation).finish(Err(Fault::SHUT_DOWN))
 }

@@ -59,7 +59,7 @@ pub struct Disk {
     pub(crate) changing: Mutex<()>,
     /// Its size in the engines, in bytes.
     size: AtomicU64,
-    /// Its devices did not tell their size when they were asked last.
+    /// Its devices did not report their size at the last query.
     silent: AtomicBool,
     opening: Mutex<Opening>,
     opened: Condvar,
@@ -128,7 +128,7 @@ impl Disk {
         self.volume
     }
 
-    /// Who is charged for its blocks.
+    /// The tenant that is charged for its blocks.
     pub fn tenant(&self) -> Tenant {
         self.tenant
     }
@@ -209,7 +209,7 @@ impl Disk {
         self.throttle.set(iops, bandwidth);
     }
 
-    /// Whether its devices tell their size; returns whether that is new.
+    /// Whether its devices report their size; returns whether that is new.
     pub(crate) fn set_silent(&self, silent: bool) -> bool {
         self.silent.swap(silent, Ordering::Relaxed) != silent
     }

@@ -18,7 +18,7 @@ use crate::work::{Waiter, Work};
 
 /// How long an end with a limit waits for a change of the host in progress, which may wait for a device.
 const CHANGING: Duration = Duration::from_secs(1);
-/// The interval between looks at disks that are being changed.
+/// The interval between checks of disks that are being changed.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Receives the shards' replies about one disk.
@@ -187,7 +187,7 @@ pub(crate) fn shut_down(common: &Common, threads: Vec<JoinHandle<()>>) -> Result
     result(std::mem::take(&mut *lock(&unwritten)))
 }
 
-/// As `shut_down`, for at most `limit`. What remains to be done then is done as long as the process lives.
+/// As `shut_down`, for at most `limit`. Work that remains then is done as long as the process lives.
 pub(crate) fn shut_down_within(
     common: &Arc<Common>,
     threads: Vec<JoinHandle<()>>,

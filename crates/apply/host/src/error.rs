@@ -182,7 +182,7 @@ pub enum DiskError {
     Size {
         /// The disk.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The engines reject it.

@@ -48,7 +48,7 @@ impl Cache {
         }
     }
 
-    /// What a shard reports. A disk fails as long as one of its shards does.
+    /// Notes a shard's report. A disk fails as long as one of its shards does.
     pub(crate) fn report(&self, Report { shard, volume, failing, failed }: Report) {
         let Some(disk) = self.disks.numbered(volume) else { return };
         let mut shards = lock(&disk.failing);
@@ -72,7 +72,7 @@ impl Cache {
         }
     }
 
-    /// What could not be written, if `disk` fails: the number of bytes, and the first ranges.
+    /// The unwritten data if `disk` fails: the number of bytes, and the first ranges.
     pub(crate) fn failed(&self, disk: &Disk) -> (u64, Vec<Range<u64>>) {
         let (mut blocks, mut ranges) = (0, Vec::new());
         if disk.is_failing() {

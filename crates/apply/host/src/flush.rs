@@ -1,4 +1,4 @@
-//! Device flushes that are complete. What a device may have lost when one failed is written again by every shard; if
+//! Device flushes that are complete. Data that a device may have lost when one failed is written again by every shard; if
 //! that is no longer possible, the disk is lost.
 
 use nigh_engine::{Fault, Port};

@@ -67,7 +67,7 @@ pub struct Host {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What a thread of the cache does. If it panics, the cache stops.
+/// Runs a thread of the cache. If it panics, the cache stops.
 fn or_poison(cache: &Cache, name: &str, run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         tracing::error!("the {name} thread panicked: the cache has stopped");

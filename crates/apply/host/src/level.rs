@@ -22,7 +22,7 @@ use crate::sync::lock;
 const FAULTS: u32 = 8;
 /// Memory of a level's index, in bytes a block; slightly more than it really uses.
 pub(crate) const INDEX: u64 = 25;
-/// What a policy that decides for levels knows of a block, and the list of places that can be used, in bytes a block.
+/// Memory of a policy that decides for levels, and of the list of usable places, in bytes a block.
 const KNOWN: u64 = 35;
 const LISTED: u64 = 8;
 
@@ -48,12 +48,12 @@ pub(crate) struct Level {
     pub(crate) link: Option<Arc<LevelLink>>,
     /// Operations that its device failed.
     pub(crate) faults: Faults,
-    /// Blocks that were not read as they were stored, and when the log told so last.
+    /// Blocks that were not read as they were stored, and when that was logged last.
     mismatches: AtomicU64,
     told: Mutex<Option<Instant>>,
 }
 
-/// After the log told of blocks that differ, it is silent for so long.
+/// Pause of the log after it reported blocks that differ.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The file of a level that has not started yet, and its saved index.
@@ -193,7 +193,7 @@ impl Level {
         }
     }
 
-    /// So many more blocks were not read as they were stored. Logged, unless their server no longer had them.
+    /// This many more blocks were not read as they were stored. Logged, unless their server no longer had them.
     pub(crate) fn note_mismatches(&self, more: u64) {
         let all = self.mismatches.fetch_add(more, Ordering::Relaxed) + more;
         let missed = self.link.as_ref().map_or(0, |link| link.missed.load(Ordering::Relaxed));

@@ -44,7 +44,7 @@ impl Cache {
         }
     }
 
-    /// Passes on what the server of a level on another host said, if `port` is such a level's, which completed something for `of`.
+    /// Passes on the news of a level's server on another host, if `port` is such a level's, which completed an operation for `of`.
     pub(crate) fn note_news(&self, port: Port, of: u32, work: &mut Work) {
         let shared = self.levels.iter().find_map(|level| Some((level, level.link.as_ref()?)));
         let Some((level, link)) = shared.filter(|(level, _)| level.port() == port) else { return };

@@ -1,7 +1,7 @@
 //! A shard's engine, called under its lock.
 //!
 //! 1. A call takes the lock, and a shard whose engine failed an assertion is left out (`Poisoned`).
-//! 2. What follows from it is collected as work, which is done without the lock.
+//! 2. Its consequences are collected as work, which is done without the lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,11 +1,12 @@
 //! Blocks that a program holds in the cache: to read them without a copy, and to change them.
 //!
 //! 1. A pin is counted in its client's part of a shard (`pins.rs`), before its blocks are looked up.
-//! 2. It holds frames as any reader does. A write of the same blocks goes to other frames, and an eviction leaves these to the pin. So the bytes of a
-//!    pin never change, and nobody waits for it.
+//! 2. It holds frames as any reader does. A write of the same blocks goes to other frames, and an eviction leaves these to the pin. The bytes of a
+//!    pin therefore never change, and nobody waits for it.
 //! 3. Dropping it, on any thread, releases the frames, and then the count.
 //!
-//! A [`PinnedMut`] is a copy of the blocks, which becomes a write when it is committed. So one that is forgotten keeps nothing of the cache.
+//! A [`PinnedMut`] is a copy of the blocks, which becomes a write when it is committed. One that is leaked with `mem::forget` keeps no
+//! frame of the cache.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};

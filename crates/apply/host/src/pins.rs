@@ -1,6 +1,6 @@
 //! How many blocks programs may have pinned in a shard.
 //!
-//! A pinned block that the policy evicts keeps its frame until it is unpinned, and there are few frames beyond the capacity. So:
+//! A pinned block that the policy evicts keeps its frame until it is unpinned, and there are few frames beyond the capacity. The rules are:
 //!
 //! 1. All pins of a shard together have at most half of its spare frames ([`Pins::new`]). The other half is left for requests.
 //! 2. A disk can get as many as it then leaves to other disks, and a client as many as it then leaves to other clients of its disk.
@@ -59,7 +59,7 @@ impl Pins {
         self.most / 4
     }
 
-    /// Grants as many blocks more as `client` needs for those that it has counted already. Returns whether there are so many.
+    /// Grants as many blocks more as `client` needs for those that it has counted already. Returns whether there are enough.
     fn grant(&self, client: &Arc<Pinning>) -> bool {
         // Dropped after the lock: the last owner of a client locks it.
         let mut looked_at = Vec::new();

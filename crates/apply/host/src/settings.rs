@@ -45,7 +45,7 @@ const COMPLETERS_MOST: usize = 4;
 const SHARD_BYTES_MOST: u64 = 8 << 30;
 /// The least blocks of a shard, if a larger number of shards is not given.
 const SHARD_BLOCKS: u64 = 1024;
-/// With checksums, one of so many reads is checked.
+/// With checksums, one of this many reads is checked.
 const VERIFY: u32 = 64;
 
 /// The number of threads that complete long reads: they occupy half of the processors at most.
@@ -82,7 +82,7 @@ pub struct DiskSettings {
     /// Likewise, which of its blocks its tenant loses; without one, [`Settings::policy`].
     pub policy: Option<Spec>,
     /// With [`Settings::content`]: the disks with which it shares memory of equal and similar blocks: those with the same name
-    /// here. Without a name, the disks of its tenant. How long a read takes tells whether another disk of the group has its
+    /// here. Without a name, the disks of its tenant. The duration of a read reveals whether another disk of the group has its
     /// contents.
     pub share: Option<String>,
     /// Whether it is opened although another writer of a disk in an object store seems to live. It has no effect later.
@@ -144,7 +144,7 @@ pub struct LevelSettings {
 /// Encoded blocks: part of the memory keeps what left the frames, equal and similar blocks once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ContentSettings {
-    /// What is stored once, and how the rest is encoded.
+    /// The scheme: which blocks are stored once, and how the rest is encoded.
     pub scheme: Scheme,
     /// The processor time for encoding, as a share of one processor.
     pub cpu: f64,
@@ -331,7 +331,7 @@ impl Settings {
         (memory / BLOCK / self.shards() as u64).clamp(1, u64::from(u32::MAX)) as u32
     }
 
-    /// Blocks that the curves sample of the cache, at least, if it has so many.
+    /// Least number of blocks that the curves sample, if the cache has that many.
     pub fn sampled(&self) -> u32 {
         let blocks = (self.memory / BLOCK / SAMPLED_ONE_IN) as u32;
         self.curves.unwrap_or(blocks.clamp(SAMPLED_LEAST, SAMPLED_MOST))

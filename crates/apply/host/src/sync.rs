@@ -40,9 +40,9 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 /// A number of bytes of memory that any thread can take and return.
 pub struct Budget {
     left: AtomicUsize,
-    /// What somebody needs in addition who has waited for long,
+    /// Bytes that a thread needs in addition that has waited for long,
     wanted: AtomicUsize,
-    /// and what they have.
+    /// and those that it has.
     wanting_have: AtomicUsize,
 }
 

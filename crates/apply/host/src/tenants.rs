@@ -44,7 +44,7 @@ pub struct TenantStatistics {
     pub skipped: u64,
     /// Lists that were dropped because they were too often wrong.
     pub lists_dropped: u64,
-    /// Blocks that it gave up instead of the one that LRU would have taken.
+    /// Blocks that it lost instead of the one that LRU would have taken.
     pub overruled: u64,
     /// Of these, blocks that it referenced before that one.
     pub mistakes: u64,

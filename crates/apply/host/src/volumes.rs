@@ -43,7 +43,7 @@ impl Cache {
             });
             match opened {
                 Ok(Ok(())) => {
-                    // Nobody tells the end of what failed before.
+                    // The end of earlier failures is reported by nobody.
                     lock(&disk.failing).remove(&shard);
                     Ok(())
                 }

@@ -25,7 +25,7 @@ impl<K: Hash + Eq, V> Cache<K, V> {
     /// Weights can be given nevertheless: then their sum is at most `capacity`.
     ///
     /// # Errors
-    /// If the policy does not work with keys (`dulo`, `aoio`, `ubm` and `pcc` look at positions on a disk, `opt` at the future), would
+    /// If the policy does not work with keys (`dulo`, `aoio`, `ubm` and `pcc` use positions on a disk, `opt` the future), would
     /// remember every key (`lirs:ghosts=unlimited`), or cannot number that many.
     pub fn new(spec: Spec, capacity: u32) -> Result<Cache<K, V>, Error> {
         Cache::with_hasher(spec, capacity, DefaultHashBuilder::default())

@@ -468,7 +468,7 @@ impl<K, V> RawCache<K, V> {
         Ok(())
     }
 
-    /// Prepares the policy for a value of this weight: afterwards, it is told to evict if and only if `resident` is `capacity`.
+    /// Prepares the policy for a value of this weight: afterwards, it is called to evict if and only if `resident` is `capacity`.
     fn fit(&mut self, weight: u64, left: &mut impl Extend<(K, V)>) {
         if self.weights.is_none() || self.resident == 0 {
             return;
@@ -615,7 +615,7 @@ fn slots_least(capacity: u32, ghosts: u32) -> u32 {
     SLOTS_LEAST.min(capacity.saturating_add(ghosts).saturating_add(1))
 }
 
-/// The values for which room must be left before a full cache of so many takes one without evicting another.
+/// The values for which room must be left before a full cache of this many takes one without evicting another.
 fn grain(resident: u32) -> u64 {
     (resident / 8).clamp(1, 2).max(resident / 16).into()
 }

@@ -61,11 +61,11 @@ pub struct LenderSettings {
     pub connections_max: usize,
     /// With this, connections are encrypted, and the name of a client is that of its certificate.
     pub tls: Option<TlsSettings>,
-    /// Where statistics are served over HTTP.
+    /// Statistics over HTTP.
     pub metrics: Option<MetricsSettings>,
 }
 
-/// A running server of a level. What it holds in memory is gone when it ends.
+/// A running server of a level. The contents of its memory are gone when it ends.
 pub struct Lender {
     common: Arc<Common>,
     /// Writes the file.
@@ -74,7 +74,7 @@ pub struct Lender {
     metrics: Option<SocketAddr>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Common {
     store: Mutex<Store>,
     file: Option<File>,
@@ -187,7 +187,7 @@ impl Lender {
         self.common.gate.close()
     }
 
-    /// Where statistics are served over HTTP, with the port that the system chose for port 0.
+    /// The address of the statistics over HTTP, with the port that the system chose for port 0.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -221,7 +221,7 @@ impl Lender {
         self.common.reload()
     }
 
-    /// What it did so far, and holds at the moment.
+    /// Counters since the start, and the present state.
     pub fn statistics(&self) -> LenderStatistics {
         self.common.statistics()
     }

@@ -1,9 +1,9 @@
 //! The blocks of a store by slot: where their contents are: in memory, in a file, or in both.
 //!
 //! A block enters in memory. Those that were used longest ago are written to the file, each at the place with the number of its slot,
-//! and leave memory. The caller reads and writes the file, while nothing is locked. A *turn* tells a block of a slot from those before and after it.
+//! and leave memory. The caller reads and writes the file, while nothing is locked. A *turn* distinguishes a block of a slot from those before and after it.
 //!
-//! **Invariant:** a place is written only while its slot has no block that is in the file, by one writer. So what is read at a place is the block, if
+//! **Invariant:** a place is written only while its slot has no block that is in the file, by one writer. The bytes read at a place are therefore the block, if
 //! its turn is the same before and after.
 
 use std::num::{NonZeroU32, NonZeroU64};
@@ -118,7 +118,7 @@ impl Contents {
         self.recent.move_to_front(&mut self.links, slot);
     }
 
-    /// Where the block of `slot` is in the file.
+    /// The place of the block of `slot` in the file.
     pub(crate) fn filed(&self, slot: Slot) -> Option<Filed> {
         let Stored { turn, sum, .. } = self.get(slot)?;
         Some(Filed { place: slot.0, turn: *turn, sum: (*sum)? })

@@ -89,7 +89,7 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Appends the message to `out`. What is too long is shortened.
+    /// Appends the message to `out`. Texts that are too long are shortened.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, detail, number, body): (u8, u8, u64, &[u8]) = match self.result {
             Result::Opened { namespace, resumed } => (OPENED, resumed.into(), namespace.into(), &[]),

@@ -48,9 +48,9 @@ pub enum Request<'a> {
     Retrieve {
         /// The block.
         place: Place,
-        /// Where the client assumes it to be, i.
+        /// The client's assumption of its level, i.
         from: Level,
-        /// Where it belongs, j: not below i.
+        /// Its new level, j: not below i.
         to: Level,
     },
     /// Demote(b, i, j): caches a block that leaves a higher level.

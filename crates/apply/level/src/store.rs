@@ -128,7 +128,7 @@ pub struct ClientState<'a> {
     pub counts: StoreCounts,
 }
 
-/// What becomes of a request.
+/// Answer to a request, or the next step.
 #[derive(Debug)]
 pub enum Handled<'a> {
     /// It is done.
@@ -140,7 +140,7 @@ pub enum Handled<'a> {
 /// A Retrieve of a block that is in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// Where it is.
+    /// Its place.
     pub filed: Filed,
     connection: Connection,
     cookie: u64,
@@ -150,7 +150,7 @@ pub struct Fetch {
     keep: bool,
 }
 
-/// What came of reading a block from the file.
+/// Result of reading a block from the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadBlock<'a> {
     /// Its contents, with the right checksum.
@@ -284,7 +284,7 @@ impl Store {
     /// The time at the start, in microseconds: blocks of an earlier run were referenced before.
     pub const START_US: u64 = 1 << 32;
 
-    /// The number of blocks of a store whose file has so many places.
+    /// The number of blocks of a store whose file has this many places.
     pub const fn blocks_of(places: u32) -> u32 {
         places.saturating_sub(LEAVING)
     }
@@ -857,7 +857,7 @@ impl Store {
         })
     }
 
-    /// What was counted for all clients, also for those that are gone.
+    /// Counts for all clients, also for those that are gone.
     pub fn counts(&self) -> StoreCounts {
         self.clients.iter().fold(self.gone, |sum, state| sum.plus(state.counts))
     }

@@ -1,7 +1,7 @@
 //! Acts as the program that asked: what it creates belongs to it, and its umask counts.
 //!
-//! The kernel has checked its permissions (`default_permissions`), and knows groups of the program that a request does not name. So the
-//! thread takes over user and group for new files, and keeps the right to pass over permissions.
+//! The kernel has checked its permissions (`default_permissions`), and knows groups of the program that a request does not name. The
+//! thread therefore takes over user and group for new files, and keeps the right to bypass permissions.
 
 use std::cell::Cell;
 use std::io;

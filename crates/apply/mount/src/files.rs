@@ -32,7 +32,7 @@ impl Files {
         lock(&self.0).by_id.get(&id).cloned()
     }
 
-    /// The file `id` no longer exists, or cannot be told from others any more. Returns it unless somebody has just found it again.
+    /// The file `id` no longer exists, or cannot be distinguished from others any more. Returns it unless somebody has just found it again.
     pub(crate) fn remove(&self, id: Id) -> Option<Arc<File>> {
         lock(&self.0).remove_unused(id)
     }

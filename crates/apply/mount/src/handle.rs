@@ -12,7 +12,7 @@ use crate::file::File;
 pub(crate) struct Handle {
     pub(crate) number: u64,
     pub(crate) file: Arc<File>,
-    /// `None` where nobody had to look at the source to open it.
+    /// `None` if it was opened without a call to the source.
     pub(crate) opened: Option<Arc<OwnedFd>>,
     /// For programs that only append: the source decides where.
     pub(crate) append: Option<OwnedFd>,

@@ -62,7 +62,7 @@ pub enum Ended {
 }
 
 impl Prepared {
-    /// Opens the source and looks at the place, where a mount of an earlier process that was killed is removed. `own` are files that the
+    /// Opens the source and checks the place, where a mount of an earlier process that was killed is removed. `own` are files that the
     /// server itself uses.
     pub fn new(settings: MountSettings, own: &[&Path]) -> Result<Prepared, MountError> {
         let (source, at) = place::check(&settings, own)?;

@@ -18,7 +18,7 @@ pub struct MountSettings {
     pub allow_other: bool,
     /// Files that are not cached: patterns with a slash match the path from `source` on, those without one match the name.
     pub uncached: Vec<Pattern>,
-    /// For how long names, attributes and contents count as current after a look at the source. With zero, contents are compared at each
+    /// For how long names, attributes and contents count as current after a check of the source. With zero, contents are compared at each
     /// open, and names of files at each use.
     pub fresh: Duration,
     /// Threads that take requests of the kernel: as many can wait for the source at a time. Reads that miss do not occupy one.

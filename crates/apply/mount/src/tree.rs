@@ -382,7 +382,7 @@ impl Shared {
     }
 }
 
-/// The bits of `open`'s flags that tell reading and writing apart.
+/// The bits of `open`'s flags that distinguish reading and writing.
 fn libc_access() -> i32 {
     OFlags::RWMODE.bits() as i32
 }

@@ -1,7 +1,7 @@
 //! The virtual disk on which all files lie: which file has which part of it.
 //!
 //! 1. A file gets parts of the disk as it is used ([`Volume::allot`]). A part's size is a power of two.
-//! 2. The last block of a part belongs to no file. So no operation of the cache concerns two files.
+//! 2. The last block of a part belongs to no file. No operation of the cache therefore concerns two files.
 //! 3. The parts of a file that is gone serve other files once the cache has forgotten their blocks, and nobody has the file.
 
 use std::collections::BTreeMap;

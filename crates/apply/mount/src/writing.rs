@@ -22,7 +22,7 @@ use crate::inodes::Inode;
 use crate::shared::Shared;
 use crate::source;
 
-/// Most bytes that one call copies between files, as a reply can only count so many.
+/// Most bytes that one call copies between files, the most that a reply can count.
 const COPY_MOST: u64 = 1 << 30;
 
 /// A write as the kernel asks for it.

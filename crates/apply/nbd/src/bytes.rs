@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-/// What a decoder made of the bytes it was given.
+/// Result of decoding the bytes received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<T> {
     /// A message, and the number of bytes it took.

@@ -71,7 +71,7 @@ fn refusal(option: u32, kind: u32, message: &str) -> String {
     if message.is_empty() { words.to_owned() } else { format!("{words}: {message}") }
 }
 
-/// What a server sent that a client cannot make sense of.
+/// A message of a server that a client cannot interpret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unexpected {
     /// A greeting without fixed newstyle.
@@ -125,11 +125,11 @@ pub struct Status {
 /// A request that was replied to.
 #[derive(Debug)]
 pub struct Completion {
-    /// What its submission returned.
+    /// The cookie that its submission returned.
     pub cookie: u64,
     /// The buffer of a read, filled if `result` is a success; otherwise empty.
     pub buffer: Vec<u8>,
-    /// What a block status request found.
+    /// Result of a block status request.
     pub status: Vec<Status>,
     /// Whether it succeeded.
     pub result: std::result::Result<(), Failure>,
@@ -177,7 +177,7 @@ impl<S: Read + Write> Client<S> {
         Self { stream, export, framing, contexts, cookie: 0, pending: HashMap::new(), ready: VecDeque::new() }
     }
 
-    /// What the server told of the export.
+    /// The export, as the server described it.
     pub fn export(&self) -> &ExportInfo {
         &self.export
     }
@@ -400,7 +400,7 @@ impl<S: Read + Write> Client<S> {
         self.call(Command::Cache, offset, length)
     }
 
-    /// The extents of a range in every context that was selected; the server may tell of less than the range.
+    /// The extents of a range in every context that was selected; the server may describe less than the range.
     pub fn block_status(&mut self, offset: u64, length: u64) -> Result<Vec<Status>> {
         let cookie = self.submit(Command::BlockStatus { one: false }, offset, length)?;
         Ok(self.wait(cookie)?.status)
@@ -424,7 +424,7 @@ impl<S: Read + Write> Client<S> {
 }
 
 impl Pending {
-    /// What replies depend on. Only reads have a length here: it limits their chunks.
+    /// The parts of a request that replies depend on. Only reads have a length here: it limits their chunks.
     fn asked(&self) -> Asked {
         Asked { command: self.command, offset: self.offset, length: self.buffer.len() as u64 }
     }

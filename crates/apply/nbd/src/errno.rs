@@ -53,8 +53,8 @@ impl Errno {
     }
 }
 
-/// What a server replies when its storage fails this way. EDQUOT and EFBIG become ENOSPC, as the protocol asks; what it
-/// has no number for is EIO.
+/// The reply of a server whose storage fails this way. EDQUOT and EFBIG become ENOSPC, as the protocol asks; errors
+/// without a number of the protocol become EIO.
 impl From<ErrorKind> for Errno {
     fn from(kind: ErrorKind) -> Self {
         match kind {

@@ -1,4 +1,4 @@
-//! What a server offers: exports, what they understand, and their block sizes.
+//! Exports of a server, the requests that they support, and their block sizes.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ pub struct Export {
     pub description: String,
     /// Bytes, at most 2^63 - 1.
     pub size: u64,
-    /// What it understands.
+    /// The requests that it supports.
     pub features: Features,
     /// Alignment and sizes of requests.
     pub blocks: BlockSizes,
 }
 
-/// What an export understands, as announced by its transmission flags. DF is understood whenever replies have chunks.
+/// Requests that an export supports, as announced by its transmission flags. DF is supported whenever replies have chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Writes are refused; TRIM and WRITE_ZEROES are then not announced.
@@ -65,7 +65,7 @@ impl Features {
         .fold(0, |flags, (_, flag)| flags | flag)
     }
 
-    /// What transmission flags announce.
+    /// The features in transmission flags.
     pub fn from_wire(flags: u16) -> Self {
         let has = |flag| flags & flag != 0;
         Self {
@@ -93,7 +93,7 @@ pub struct BlockSizes {
     pub maximum: u32,
 }
 
-/// The sizes to assume where none are told: any alignment, and 32 MiB, the most that portable clients ask for.
+/// The sizes to assume if none are reported: any alignment, and 32 MiB, the most that portable clients ask for.
 impl Default for BlockSizes {
     fn default() -> Self {
         Self { minimum: 1, preferred: 4096, maximum: 32 << 20 }
@@ -146,7 +146,7 @@ impl Exports {
         Ok(Self { offered: exports.into(), absent: Arc::default() })
     }
 
-    /// Clients who ask for one of these names are told the reason why they cannot have it now.
+    /// Clients that ask for one of these names get the reason why they cannot have it now.
     pub fn with_absent(mut self, names: impl IntoIterator<Item = (String, String)>) -> Self {
         self.absent = names.into_iter().collect();
         self

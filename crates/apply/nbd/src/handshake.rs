@@ -4,7 +4,7 @@ use crate::bytes::{Reader, length_of, put_counted};
 use crate::wire::{INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, STRING_MAX, info};
 use crate::{BlockSizes, Decoded, Header, Violation};
 
-/// What a server sends first: 18 bytes.
+/// Header of a server's first message: 18 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// Bits of [`handshake_flag`](crate::wire::handshake_flag).
@@ -93,7 +93,7 @@ impl OptionReplyHeader {
     }
 }
 
-/// What is wrong with the data of an option or of a reply to one.
+/// Error in the data of an option or of a reply to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Lengths inside do not add up to the length of the whole.

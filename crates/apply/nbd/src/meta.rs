@@ -76,7 +76,7 @@ impl Contexts {
     }
 
     /// Adds what a query means: a context by its name, and a whole namespace (`base:`) where `wildcard` allows it.
-    /// What is unknown means nothing.
+    /// Unknown queries match nothing.
     pub(crate) fn insert_matching(&mut self, query: &str, wildcard: bool) {
         for context in Context::ALL {
             let whole = wildcard && query.ends_with(':') && context.name().starts_with(query);

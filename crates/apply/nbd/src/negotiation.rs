@@ -7,7 +7,7 @@ use crate::handshake::{
 use crate::wire::{EXPORT_NAME_ZEROES, OPTION_MAX, QUERIES_MAX, handshake_flag, info, option, option_reply};
 use crate::{Context, Contexts, Decoded, Export, Exports, Framing, Header, Transmission, Violation};
 
-/// What a listener thinks of TLS.
+/// A listener's use of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// STARTTLS is unknown.
@@ -42,7 +42,7 @@ enum Stage {
     StartingTls,
 }
 
-/// What a step of a [`Negotiation`] came to.
+/// Result of a step of a [`Negotiation`].
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// At least this many more bytes must be received before the next step (never 0).
@@ -84,7 +84,7 @@ impl Negotiation {
         }
     }
 
-    /// What the server sends first.
+    /// The first message of the server.
     pub fn greeting() -> Header {
         Greeting { flags: handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES }.encode()
     }

@@ -16,7 +16,7 @@ pub enum Framing {
     Extended,
 }
 
-/// What a reply repeats of its request.
+/// The fields of a request that its reply repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The request's cookie.

@@ -66,18 +66,18 @@ pub struct Request {
     pub offset: u64,
     /// Bytes concerned; 0 for a flush, not 0 otherwise. At most the export's maximum block size for reads and writes.
     pub length: u64,
-    /// What to do.
+    /// The command.
     pub command: Command,
 }
 
 impl Request {
-    /// What the replies to this request repeat.
+    /// The fields that the replies to this request repeat.
     pub fn tag(&self) -> Tag {
         Tag { cookie: self.cookie, offset: self.offset }
     }
 }
 
-/// What a request asks.
+/// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read.

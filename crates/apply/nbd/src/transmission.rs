@@ -21,7 +21,7 @@ pub struct Transmission {
     refused: Option<(Tag, Errno)>,
 }
 
-/// What a step of a [`Transmission`] came to.
+/// Result of a step of a [`Transmission`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// At least this many more bytes must be received before the next step (never 0).
@@ -63,12 +63,12 @@ impl Transmission {
         self.contexts
     }
 
-    /// Tells that the export now has this many bytes. The client still believes in the size it was told.
+    /// Sets the export's present size in bytes. The client still has the size that was negotiated.
     pub fn resize(&mut self, size: u64) {
         self.size = size;
     }
 
-    /// Tells whether writes are refused from now on. The client still believes what it was told.
+    /// Sets whether writes are refused from now on. The client still has the negotiated flags.
     pub fn set_read_only(&mut self, read_only: bool) {
         self.features.read_only = read_only;
     }
@@ -106,7 +106,7 @@ impl Transmission {
         }
     }
 
-    /// None if it is refused, which the next round tells, after the payload.
+    /// None if it is refused, which the next round reports, after the payload.
     fn judge(&mut self, header: &RequestHeader) -> Result<Option<Event>, Violation> {
         if header.command == command::DISC {
             return Ok(Some(Event::Disconnect));
@@ -182,7 +182,7 @@ impl Transmission {
                 (Command::Write { fua: has_fua }, !extended || has(command_flag::PAYLOAD_LEN), payload)
             }
             command::FLUSH => (Command::Flush, flush, 0),
-            // What a read-only export does not announce is still EPERM rather than EINVAL.
+            // Commands that a read-only export does not announce are still EPERM rather than EINVAL.
             command::TRIM => (Command::Trim { fua: has_fua }, trim || read_only, 0),
             command::WRITE_ZEROES => {
                 let fast = if fast_zero { command_flag::FAST_ZERO } else { 0 };

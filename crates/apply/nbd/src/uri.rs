@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::handshake;
 use crate::wire::PORT;
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// At a TCP port.
@@ -24,7 +24,7 @@ pub enum Address {
 /// The URI of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// Where its server listens.
+    /// Address of its server.
     pub address: Address,
     /// Its name; empty for the default export.
     pub export: String,

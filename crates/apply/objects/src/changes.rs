@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What an entry takes beside its bytes.
+/// Memory of an entry beside its bytes.
 const OVERHEAD: usize = 96;
 
 #[derive(Clone, Debug)]

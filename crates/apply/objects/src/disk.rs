@@ -30,7 +30,7 @@ pub struct Fetch {
     pub object: Object,
     /// Which of its bytes.
     pub range: Range<u64>,
-    /// Where they belong in what is read.
+    /// Their place in the bytes read.
     pub at: usize,
 }
 
@@ -332,7 +332,7 @@ impl Disk {
         extents
     }
 
-    /// What a flush that is requested now has to make last, for [`Disk::is_uploaded`].
+    /// The changes that a flush requested now has to make durable, for [`Disk::is_uploaded`].
     pub fn mark(&self) -> u64 {
         self.changes
     }

@@ -1,6 +1,6 @@
 //! Numbers in byte slices: little-endian, or with as many bytes as they need (LEB128).
 
-/// What has not been read yet.
+/// The input that has not been read yet.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {

@@ -34,7 +34,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// From its name. What is not named like this is no object of a disk.
+/// From its name. Other names are no objects of a disk.
 impl FromStr for Object {
     type Err = ();
 

@@ -28,15 +28,15 @@ use crate::status;
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
-/// What takes so long that it is worth asking whether the client is there, in bytes.
+/// Requests above this many bytes check first that the client is still connected.
 const LONG: u64 = 64 << 20;
 /// Extents of a trim or of zeroes that are still in progress when the next step begins.
 const OVERLAP: usize = 32;
-/// After frames had to wait for a client, none do for so long.
+/// Pause after frames had to wait for a client, during which none do.
 const SLOW: Duration = Duration::from_secs(1);
 /// How often memory for a collected read is asked for again.
 const HEAP_GLANCE: Duration = Duration::from_millis(10);
-/// After so long, slow clients of other exports have to leave for it, each time.
+/// Interval after which slow clients of other exports have to leave for it, each time.
 const HEAP_DEMAND: Duration = Duration::from_millis(500);
 
 /// Serves a client until it leaves or its stream is shut down.
@@ -90,9 +90,9 @@ struct Connection {
     since: Instant,
     /// Wakes this thread when a throttled request may go. Most connections never need it.
     turn: Option<(Arc<Signal>, Waker)>,
-    /// The client let frames wait: it gets none before its data are there, for so long.
+    /// The client let frames wait: it gets none before its data are there, for this time.
     slow_until: Option<Instant>,
-    /// What this client reads, and what is therefore fetched ahead.
+    /// This client's reads, and the reads ahead that follow from them.
     ahead: Ahead,
     /// Its stream is the number of the connection.
     client: Client,
@@ -198,7 +198,7 @@ impl Connection {
         self.batch.push_back(reply);
     }
 
-    /// Has the connection take another request with so many bytes of data in its reply, when there is room.
+    /// Has the connection take another request with this many bytes of data in its reply, when there is room.
     fn admit(&mut self, requests: usize, bytes: usize) {
         if !self.link.try_admit(requests, bytes) {
             self.send();
@@ -541,7 +541,7 @@ impl Connection {
         }
     }
 
-    /// Receives so many bytes and forgets them.
+    /// Receives this many bytes and drops them.
     fn pass_over(&mut self, mut bytes: u64, payload: &mut Payload) -> io::Result<()> {
         loop {
             let passed = bytes.min(self.input.bytes().len() as u64);
@@ -600,7 +600,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until at most `most` pieces of `job` are left; says no if the client left before that.
+    /// Waits until at most `most` pieces of `job` are left; returns false if the client left before that.
     fn wait_for_pieces(&mut self, job: &Job, most: usize) -> bool {
         loop {
             self.send();
@@ -666,7 +666,7 @@ mod tests {
     #[test]
     fn unsent_replies_to_block_status_are_limited() {
         const DISK: u64 = 8 << 20;
-        // So many replies of 16 KiB are more than may be unsent, and more than a socket holds.
+        // This many replies of 16 KiB are more than may be unsent, and more than a socket holds.
         const REQUESTS: usize = 300;
         let export = ExportSettings::new("disk", format!("memory:{}M", DISK >> 20).parse().unwrap());
         let server = Service::start(Settings::new(2 * DISK, "lru".parse().unwrap(), vec![export])).unwrap();

@@ -5,7 +5,7 @@ use std::io;
 use nigh_nbd::InvalidExport;
 use nigh_service::front::Refused;
 
-/// Why a connection ended before the client said goodbye.
+/// Why a connection ended before the client disconnected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
     #[error("{0}")]

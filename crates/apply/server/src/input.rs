@@ -96,7 +96,7 @@ impl Input {
         self.arrivals[0].at
     }
 
-    /// Notes that so many more bytes were received now. All that were received before are used unless `ahead`.
+    /// Notes that this many more bytes were received now. All that were received before are used unless `ahead`.
     fn arrived(&mut self, bytes: usize, ahead: bool) {
         self.received += bytes as u64;
         if !ahead {
@@ -121,7 +121,7 @@ impl Input {
                 read => break read?,
             }
         };
-        // What is left is the beginning of what comes now.
+        // The remaining bytes are the beginning of the next message.
         self.arrived(read, false);
         self.end += read;
         Ok(read > 0)
@@ -138,7 +138,7 @@ impl Input {
                     self.end += read;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                // Whoever waits for bytes is told.
+                // Waiters for bytes are woken.
                 Err(_) => self.ended = true,
             }
         }
@@ -161,7 +161,7 @@ impl Input {
         true
     }
 
-    /// Grows to so many bytes in all, within `budget`; returns false if that does not allow it.
+    /// Grows to this many bytes in all, within `budget`; returns false if that does not allow it.
     pub(crate) fn has_room(&mut self, bytes: usize, budget: &Arc<Budget>) -> bool {
         if self.buffer.len() < bytes {
             let more = bytes.next_power_of_two() - self.buffer.len();
@@ -172,7 +172,7 @@ impl Input {
         true
     }
 
-    /// Receives until there are so many bytes, for which there is room. That may take as long as is `left`, of which it takes
+    /// Receives until there are this many bytes, for which there is room. That may take as long as is `left`, of which it takes
     /// what it took.
     pub(crate) fn gather(&mut self, bytes: usize, left: &mut Duration) -> io::Result<()> {
         let begin = Instant::now();
@@ -195,7 +195,7 @@ impl Input {
         self.start = 0;
     }
 
-    /// Makes room for messages of so many bytes.
+    /// Makes room for messages of this many bytes.
     pub(crate) fn grow(&mut self, bytes: usize) {
         if self.buffer.len() < bytes {
             let mut larger = vec![0; bytes.next_power_of_two()];
@@ -215,7 +215,7 @@ impl Input {
         }
     }
 
-    /// Copies what there is of a payload into `frames`, and says how much.
+    /// Copies the received part of a payload into `frames`, and returns its length.
     pub(crate) fn copy_to(&mut self, frames: &mut Exclusive) -> usize {
         let done = frames.len().min(self.end - self.start);
         let mut ready = &self.buffer[self.start..self.start + done];

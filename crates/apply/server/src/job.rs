@@ -56,7 +56,7 @@ struct State {
     failed: Vec<u64>,
 }
 
-/// What becomes of a piece of a write.
+/// State of the frames of a write's piece.
 pub(crate) enum Frames {
     /// They are to be filled.
     Here(Fill),
@@ -66,7 +66,7 @@ pub(crate) enum Frames {
     Awaited,
 }
 
-/// What a client is told of a fault of a device.
+/// The error that a client gets for a fault of a device.
 fn errno(fault: Fault, kind: Measure) -> Errno {
     if fault == Fault::SHUT_DOWN {
         return Errno::Shutdown;
@@ -232,7 +232,7 @@ impl Job {
         self.end_piece(0, range, Err(errno), work);
     }
 
-    /// Waits until at most so many pieces are left, but no longer than `timeout`; says whether they are.
+    /// Waits until at most this many pieces are left, but no longer than `timeout`; returns whether they are.
     pub(crate) fn wait_until_left(&self, most: usize, timeout: Duration) -> bool {
         let mut state = lock(&self.state);
         state.awaited = Some(most);
@@ -248,7 +248,7 @@ impl Job {
         self.end_piece(0, 0..0, Ok(None), work);
     }
 
-    /// So many pieces, at least one, are not submitted.
+    /// This many pieces, at least one, are not submitted.
     pub(crate) fn give_up(&self, pieces: usize, work: &mut Work) {
         lock(&self.state).left -= pieces - 1;
         self.refuse(0..0, Errno::Shutdown, work);

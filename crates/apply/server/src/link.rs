@@ -24,15 +24,15 @@ use crate::patience::{PATIENCE, RATE_MIN};
 const BYTES_MAX: usize = 2 << 20;
 /// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
-/// A client that is behind `RATE_MIN` for so long may have to leave if others need the memory of its replies.
+/// A client that is behind `RATE_MIN` for this time may have to leave if others need the memory of its replies.
 const SLOW: Duration = Duration::from_secs(1);
-/// After so many bytes, a thread that does not wait for the socket leaves the rest to the writer: others need that thread.
+/// After this many bytes, a thread that does not wait for the socket leaves the rest to the writer: others need that thread.
 const AT_ONCE: u64 = 1 << 20;
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
 const WRITER_STACK: usize = 128 << 10;
 
-/// What follows the header of a reply.
+/// The part of a reply after its header.
 #[derive(Default)]
 pub(crate) enum Data {
     #[default]
@@ -52,7 +52,7 @@ pub(crate) struct Reply {
     pub(crate) bytes: usize,
     /// Whether a request in progress is over when this is written.
     pub(crate) ends: bool,
-    /// Where the latency of its request is counted, and what that asked for.
+    /// The measure that counts its latency, and the size of its request.
     pub(crate) measure: Option<(Measure, Asked)>,
 }
 
@@ -94,7 +94,7 @@ enum Wait {
 struct Progress {
     /// When the client is left, if it takes no more.
     end: Instant,
-    /// What it took.
+    /// Bytes that the client took.
     bytes: u64,
 }
 
@@ -103,7 +103,7 @@ impl Progress {
         Progress { end: now + PATIENCE, bytes: 0 }
     }
 
-    /// The client took so many bytes.
+    /// The client took this many bytes.
     fn add(&mut self, bytes: u64, now: Instant) {
         self.bytes = self.bytes.saturating_add(bytes);
         let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / RATE_MIN);
@@ -157,7 +157,7 @@ impl Link {
         &self.export.receive_budget
     }
 
-    /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.
+    /// Whether the connection may have another request in progress, with this many bytes in its reply. If so, it has.
     pub(crate) fn try_admit(&self, requests: usize, bytes: usize) -> bool {
         self.outbox.lock().admits(requests, bytes, self.export.requests_max())
     }
@@ -170,7 +170,7 @@ impl Link {
         }
     }
 
-    /// What was admitted is not needed.
+    /// Returns admitted requests and bytes that are not needed.
     pub(crate) fn release(&self, requests: usize, bytes: usize) {
         self.outbox.lock().release(requests, bytes);
     }
@@ -241,7 +241,7 @@ impl Link {
         self.outbox.send(state, || self.start_writer(), |batch| self.transmit(batch, wait, &mut progress, work));
     }
 
-    /// Writes what the socket takes, as long as `wait` says. The caller is the one who writes.
+    /// Writes what the socket takes, within `wait`. The caller is the writing thread.
     fn transmit(&self, batch: &mut Batch, wait: Wait, progress: &mut Progress, work: &mut Work) -> Sent {
         let mut result = if batch.broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) };
         while result.is_ok() && !batch.replies.is_empty() {
@@ -541,7 +541,7 @@ mod tests {
         std::thread::scope(|scope| {
             let held = gate.outbox.lock();
             scope.spawn(|| {
-                // What it is to do after the socket was full and before it hands over.
+                // Work to do after the socket was full and before it hands over.
                 let mut work = Work::default();
                 work.flush(&gate);
                 link.send_batch(&mut VecDeque::new(), true, &mut work);

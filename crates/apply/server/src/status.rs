@@ -1,4 +1,4 @@
-//! What BLOCK_STATUS reports.
+//! The contents of BLOCK_STATUS.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -14,7 +14,7 @@ const DEVICE_EXTENTS: usize = 1024;
 
 /// More than the headers of a reply, and the message of an error.
 const HEADERS: usize = 4096;
-/// Bytes that one reply tells of at most: clients ask for the rest.
+/// Bytes that one reply covers at most: clients ask for the rest.
 const BYTES_MAX: u64 = 1 << 30;
 /// Bytes that are looked at first; if that does not suffice, four times as many, and so on.
 const STEP: u64 = 16 << 20;
@@ -108,7 +108,7 @@ fn push(list: &mut Vec<Extent>, extent: Extent) {
     }
 }
 
-/// What the cache has of `range`, or of its beginning if that has more than `most` extents; flags of `x-nigh:cache`.
+/// The cached blocks of `range`, or of its beginning if that has more than `most` extents; flags of `x-nigh:cache`.
 fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<Vec<Extent>, Poisoned> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut at = range.start;
@@ -133,7 +133,7 @@ fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<
     Ok(extents)
 }
 
-/// As `blocks`, but clean blocks are not told from those that are absent. It takes time for dirty blocks only.
+/// As `blocks`, but clean blocks are not distinguished from absent ones. It takes time for dirty blocks only.
 fn dirty(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<Vec<Extent>, Poisoned> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut at = range.start;
@@ -176,7 +176,7 @@ fn allocation(
             return Err(ErrorKind::Interrupted.into());
         }
         let found = match disk.extents(at..end, DEVICE_EXTENTS) {
-            // What is not known in time may be data.
+            // A range that is not known in time may be data.
             Err(error) if error.kind() == ErrorKind::TimedOut => vec![DeviceExtent { range: at..end, hole: false }],
             found => found?,
         };

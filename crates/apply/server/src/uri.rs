@@ -1,4 +1,4 @@
-//! What clients call exports: URIs of the NBD project's form.
+//! URIs of exports, in the NBD project's form.
 
 use std::os::unix::ffi::OsStrExt;
 

@@ -341,7 +341,7 @@ pub(crate) fn check(exports: &[ExportSettings], tls: Option<&TlsSettings>) -> Re
     Ok(())
 }
 
-/// Whether clients can be told apart, if that matters for an export.
+/// Whether clients can be distinguished, if that matters for an export.
 fn check_clients(settings: &ExportSettings, tls: Option<&TlsSettings>) -> Result<(), ExportError> {
     match settings.clients.is_empty() || tls.is_some_and(|tls| tls.client_ca.is_some()) {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! What the threads of a server share: its exports, and the clients there are.
+//! State that the threads of a server share: its exports and its clients.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -24,7 +24,7 @@ use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
 use crate::stream::Stream;
 
-/// How long those have who cannot be told to leave.
+/// Time for clients that cannot be asked to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
 
 /// How long a new connection waits for the end of others that are being closed.
@@ -39,7 +39,7 @@ pub(crate) type Uri = Arc<dyn Fn(&Listen, &str, bool) -> Option<String> + Send +
 /// By number.
 type Clients = HashMap<u64, Client>;
 
-/// What the threads share.
+/// State that the threads share.
 pub(crate) struct Common {
     pub(crate) host: Host,
     /// In the order of their disks' numbers.
@@ -81,7 +81,7 @@ pub(crate) struct Client {
     stream: Arc<Stream>,
     /// Until it chooses, unless it was passed to the server.
     newcomer: Option<Newcomer>,
-    /// What it chose.
+    /// The export that it chose.
     export: Option<Arc<Export>>,
     /// The names of its certificate, if it chose.
     pub(crate) names: Vec<String>,
@@ -138,7 +138,7 @@ impl Common {
         lock(&self.addresses).push((address.absolute(), uri));
     }
 
-    /// What clients call `export`, at each address.
+    /// The URIs of `export` for clients, one for each address.
     pub(crate) fn uris(&self, export: &Export) -> Vec<String> {
         let tls = lock(&self.tls).1.is_some();
         lock(&self.addresses).iter().filter_map(|(address, uri)| uri(address, export.name(), tls)).collect()
@@ -260,7 +260,7 @@ impl Common {
 
     /// The client, whose certificate has these names, chose an export. It may be that it cannot have it, or not any more.
     pub(crate) fn enter(&self, id: u64, export: &Arc<Export>, names: &[String]) -> Result<(), Refused> {
-        // Whoever changes the export's settings looks at the clients afterwards.
+        // The thread that changes the export's settings checks the clients afterwards.
         let mut clients = lock(&self.clients);
         if export.is_leaving() {
             return Err(Refused::Leaving);

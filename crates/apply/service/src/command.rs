@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::options::{ExportOptions, amount};
 use crate::recording::Recording;
 
-/// What a control client asks for.
+/// A request of a control client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Command {
@@ -22,7 +22,7 @@ pub enum Command {
         /// Which block leaves.
         #[serde(skip_serializing_if = "Option::is_none")]
         policy: Option<String>,
-        /// What is fetched ahead.
+        /// The prefetcher.
         #[serde(skip_serializing_if = "Option::is_none")]
         readahead: Option<String>,
     },
@@ -30,16 +30,16 @@ pub enum Command {
     SetExport {
         /// Its name.
         name: String,
-        /// What changes.
+        /// The options to change.
         options: ExportOptions,
     },
     /// Serve another export.
     AddExport {
         /// Its name.
         name: String,
-        /// What it is served from.
+        /// Its target.
         target: String,
-        /// What differs from the usual.
+        /// Options that differ from the default.
         #[serde(default)]
         options: ExportOptions,
         /// Whether a disk in an object store is taken from another writer that seems to live.
@@ -54,7 +54,7 @@ pub enum Command {
         #[serde(default)]
         discard: bool,
     },
-    /// Hear what is said on behalf of an export's clients.
+    /// Apply directives on behalf of an export's clients.
     Hint {
         /// The export.
         name: String,
@@ -65,7 +65,7 @@ pub enum Command {
         #[serde(default)]
         directives: String,
     },
-    /// Tell what was said, as far as it holds.
+    /// Report the directives in force.
     Hints {
         /// Of which export.
         name: String,
@@ -78,7 +78,7 @@ pub enum Command {
     },
     /// Record the requests of clients from now on.
     Record {
-        /// What, and where.
+        /// The selection of requests, and the file.
         recording: Recording,
     },
     /// End the recording.
@@ -88,7 +88,7 @@ pub enum Command {
 }
 
 impl fmt::Display for Command {
-    /// What it does, in words, for the log.
+    /// The command in words, for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Command::Status {} => f.write_str("report the status"),

@@ -39,7 +39,7 @@ const LINE_MAX: u64 = 1 << 20;
 /// Why the status of a level server is none of a cache.
 const LEVEL_SERVER: &str = "this is a level server: 'nigh ctl status' shows what it does";
 
-/// What a control client is told. Without an error, it was done.
+/// The reply to a control client. Without an error, the command was executed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Version of this form.
@@ -79,10 +79,10 @@ pub enum ControlError {
     /// Nobody listens, or the connection broke.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// What came back is no answer.
+    /// The reply is not valid.
     #[error("no answer of a server: {0}")]
     Form(#[from] serde_json::Error),
-    /// The server says why.
+    /// The server's error.
     #[error("{0}")]
     Refused(String),
 }
@@ -113,7 +113,7 @@ impl ControlClient {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
         match self.stream.get_mut().write_all(&line) {
-            // It hung up before it had all of it, and may have said why.
+            // It hung up before it had all of it, and may have sent the reason.
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
             sent => sent.map_err(given_up)?,
         }
@@ -129,7 +129,7 @@ impl ControlClient {
         }
     }
 
-    /// What the server did and holds.
+    /// Counters and present state of the server.
     pub fn status(&mut self) -> Result<Statistics, ControlError> {
         let answer = self.ask(&Command::Status {})?;
         let reason = if answer.level.is_some() { LEVEL_SERVER } else { "the answer has no status" };
@@ -155,7 +155,7 @@ pub(crate) type Reload = Arc<dyn Fn() -> Result<(), ReloadError> + Send + Sync>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{words}")]
 pub struct ReloadError {
-    /// What is wrong.
+    /// The reason.
     pub words: String,
     /// Whether the system denied access to a file.
     pub is_denied: bool,
@@ -190,7 +190,7 @@ impl Refusal {
     }
 }
 
-/// What is added in a sandbox if access is denied.
+/// Suffix of a message about denied access in a sandbox.
 const SANDBOXED: &str = "; the server is sandboxed: it can open files in the folders that it had at its start, and those of --sandbox-allow";
 
 /// Serves a control client of `common` on a thread of its own.
@@ -281,7 +281,7 @@ fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &
             return Answer::refused(error);
         }
     };
-    // Whoever reloads logs that, and what was wrong.
+    // The thread that reloads logs that, and its errors.
     let is_logged = !matches!(command, Command::Status {} | Command::Hints { .. } | Command::Reload {});
     let words = is_logged.then(|| one_line(&command.to_string()));
     let obeyed = common.controllers.begin(stream, &command).map_err(Refusal::from);

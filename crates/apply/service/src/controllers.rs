@@ -13,7 +13,7 @@ const CLIENTS_MAX: usize = 16;
 /// The most commands that wait for one export, or for all of them.
 pub(crate) const WAITING_MAX: usize = 4;
 
-/// What a connection is doing.
+/// State of a connection.
 #[derive(PartialEq, Eq)]
 enum State {
     /// Nothing, since this number of changes.

@@ -26,7 +26,7 @@ pub struct TooFewDescriptors {
     pub limit: u64,
 }
 
-/// Has the process allowed the descriptors for so many connections, for `targets`, and `more`.
+/// Raises the process's limit of descriptors for this many connections, for `targets`, and `more`.
 pub fn allow_descriptors<'a>(
     connections: usize,
     more: usize,

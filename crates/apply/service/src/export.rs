@@ -18,7 +18,7 @@ const OWN_HEAP: usize = 2 << 20;
 /// Memory for what an export's clients send while their requests are throttled, and for writes that they send slowly.
 const RECEIVE_BUDGET: usize = 8 << 20;
 
-/// What an export with `has` bytes for replies has of `Cache::heap`, and how many of `bytes` more would be.
+/// The share of `Cache::heap` that an export with `has` bytes for replies uses, and the share of `bytes` more.
 fn shared(has: usize, bytes: usize) -> (usize, usize) {
     let of = |bytes: usize| bytes.saturating_sub(OWN_HEAP);
     (of(has), of(has + bytes) - of(has))
@@ -42,7 +42,7 @@ pub struct Export {
     leaving: Mutex<Option<Instant>>,
 }
 
-/// Who may have it, and how much.
+/// The clients that may use it, and their limits.
 struct Access {
     clients: Vec<String>,
     connections: u64,

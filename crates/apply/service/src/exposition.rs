@@ -33,7 +33,7 @@ impl Exposition {
     }
 }
 
-/// A page of OpenMetrics in the classic format: there, a counter is called as its sample is, and neither units nor the end are told.
+/// A page of OpenMetrics in the classic format: there, a counter has its sample's name, and there are no units and no end marker.
 pub(crate) fn classic(page: &str) -> String {
     let mut text = String::with_capacity(page.len());
     let mut help = None;

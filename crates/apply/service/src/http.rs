@@ -164,7 +164,7 @@ fn exchange(mut stream: &TcpStream, token: Option<&str>, report: &Report) -> io:
     Ok(())
 }
 
-/// What is left of the time until `deadline`.
+/// Time left until `deadline`.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -18,7 +18,7 @@ pub struct LenderStatistics {
     pub schema: u32,
     /// Memory for blocks.
     pub memory_bytes: u64,
-    /// What all clients have, in memory and in the file.
+    /// Bytes of all clients' blocks, in memory and in the file.
     pub used_bytes: u64,
     /// The file for what memory has no room for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,13 +58,13 @@ pub struct LenderFile {
     pub faults: u64,
     /// How long the oldest read under way takes so far, in microseconds.
     pub oldest_read_us: u64,
-    /// Whether that is so long that no other read begins.
+    /// Whether that is too long for another read to begin.
     pub stuck: bool,
     /// Whether it is not used any more, because too many operations failed.
     pub off: bool,
 }
 
-/// What clients did, in blocks.
+/// Counters of clients' requests, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LenderCounts {
     /// Blocks that were asked for.
@@ -90,7 +90,7 @@ pub struct LenderClient {
     pub name: String,
     /// Its connections.
     pub connections: u64,
-    /// What its blocks take.
+    /// Bytes of its blocks.
     pub used_bytes: u64,
     /// Counts since it connected.
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Where clients connect.
+//! Addresses and sockets of a server.
 
 use std::fmt;
 use std::io;
@@ -34,7 +34,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(15);
 const KEEPALIVE_TRIES: u32 = 4;
 
-/// Where a server listens, as a user writes it: `unix:PATH` or `tcp:HOST:PORT`.
+/// The address on which a server listens, as a user writes it: `unix:PATH` or `tcp:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A Unix socket.
@@ -46,7 +46,7 @@ pub enum Listen {
 /// Why a server cannot listen somewhere.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The text says neither kind of address.
+    /// The text is neither kind of address.
     #[error("`{0}` is no address to listen on: it is written unix:PATH or tcp:HOST:PORT")]
     Address(String),
     /// Somebody else listens there.
@@ -60,10 +60,10 @@ pub enum ListenError {
         "{0} would be open to the network without encryption: give a certificate, use a loopback address, or say --insecure-tcp"
     )]
     Open(Listen),
-    /// The system says no.
+    /// The system refused.
     #[error("cannot listen on {address}: {source}")]
     System {
-        /// Where.
+        /// The address.
         address: Listen,
         /// Why.
         source: io::Error,
@@ -74,14 +74,14 @@ pub enum ListenError {
     /// The group or the permissions of a socket cannot be set.
     #[error("cannot set the {what} of {address}: {source}")]
     Access {
-        /// What cannot be set.
+        /// The attribute that cannot be set.
         what: &'static str,
         /// Of which socket.
         address: Listen,
         /// Why.
         source: io::Error,
     },
-    /// What was passed by the parent process is no listening stream socket.
+    /// A socket that was passed by the parent process is no listening stream socket.
     #[error("socket {0} of LISTEN_FDS is no listening Unix or TCP socket")]
     Passed(usize),
 }
@@ -139,7 +139,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens. Where `insecure`, TCP need not be this machine's own.
+    /// Listens. With `insecure`, TCP is not limited to loopback addresses.
     pub fn bind(address: &Listen, insecure: bool, sockets: &SocketSettings) -> Result<Listener, ListenError> {
         let system = |source| ListenError::System { address: address.clone(), source };
         match address {
@@ -173,7 +173,7 @@ impl Listener {
         }
     }
 
-    /// The sockets that the parent process passed by `LISTEN_FDS`. Where `insecure`, TCP need not be this machine's own.
+    /// The sockets that the parent process passed by `LISTEN_FDS`. With `insecure`, TCP is not limited to loopback addresses.
     pub(crate) fn passed(insecure: bool) -> Result<Vec<Listener>, ListenError> {
         let mut passed = listenfd::ListenFd::from_env();
         let mut listeners = Vec::new();
@@ -196,7 +196,7 @@ impl Listener {
         Ok(listeners)
     }
 
-    /// Where it listens, if that has a name: with the port that the system chose for port 0.
+    /// Its address, if that has a name: with the port that the system chose for port 0.
     pub fn address(&self) -> Option<Listen> {
         match self {
             Listener::Unix(_, Some((path, ..))) => Some(Listen::Unix(path.clone())),

@@ -15,7 +15,7 @@ const FEW: usize = 32;
 const FRUITLESS: Duration = Duration::from_millis(1);
 const FRUITLESS_MOST: u32 = 10;
 
-/// Who connections are counted for.
+/// The client that connections are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A machine, or a network of 2^64 addresses.
@@ -43,7 +43,7 @@ pub struct Newcomer {
     pub since: Instant,
 }
 
-/// Where a new connection has its place.
+/// Place of a new connection among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Beside the others.
@@ -54,7 +54,7 @@ pub enum Place {
     None,
 }
 
-/// Where a connection has its place beside `others`: their numbers, whether they are being closed, and which are newcomers. One that was
+/// The place of a new connection beside `others`: their numbers, whether they are being closed, and which are newcomers. One that was
 /// accepted from `peer` may take the place of a newcomer.
 pub fn place(
     others: impl Iterator<Item = (u64, bool, Option<Newcomer>)> + Clone,
@@ -96,7 +96,7 @@ impl Fruitless {
     }
 }
 
-/// How many newcomers there may be among so many connections.
+/// Most newcomers among this many connections.
 fn limit(connections_max: usize) -> usize {
     (connections_max / 4).max(connections_max.min(FEW))
 }

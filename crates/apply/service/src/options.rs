@@ -1,4 +1,4 @@
-//! Options of an export, as a user or a control client says them.
+//! Options of an export, as a user or a control client writes them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::settings::ExportSettings;
 
-/// What is to change of an export's settings, by their names there.
+/// Changes of an export's settings, by their names there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "the fields are those of `ExportSettings` and `DiskSettings`")]
@@ -42,7 +42,7 @@ pub struct ExportOptions {
     pub share: Option<String>,
 }
 
-/// What is wrong with an option.
+/// An error in an option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// There is none of this name.
@@ -53,7 +53,7 @@ pub enum OptionError {
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
-    /// What follows `next` is no target.
+    /// The text after `next` is no target.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// There is no such policy.
@@ -64,9 +64,9 @@ pub enum OptionError {
     Value {
         /// Which.
         option: &'static str,
-        /// What it takes.
+        /// The values that it takes.
         takes: &'static str,
-        /// What it was given.
+        /// The value that was given.
         value: String,
     },
 }

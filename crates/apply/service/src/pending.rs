@@ -14,13 +14,13 @@ use crate::settings::{ExportSettings, is_for};
 pub struct PendingExport {
     /// Its name.
     pub name: String,
-    /// What is being done.
+    /// The operation.
     pub state: PendingState,
     /// For how long, in seconds.
     pub seconds: u64,
 }
 
-/// What is being done with an export.
+/// The pending operation on an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PendingState {

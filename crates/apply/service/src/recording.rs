@@ -31,10 +31,10 @@ const CHECKPOINT: Duration = Duration::from_secs(10);
 /// How long the end of a recording is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is to be recorded, and where.
+/// The requests to record, and the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// The trace to write; its name tells the format, such as `.parquet` or `.csv.zst`.
+    /// The trace to write; its name determines the format, such as `.parquet` or `.csv.zst`.
     pub file: PathBuf,
     /// Replace the file if it exists.
     #[serde(default)]
@@ -45,10 +45,10 @@ pub struct Recording {
     /// Only this share of the blocks, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<f64>,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// Stop after so many requests.
+    /// Stop after this many requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
@@ -156,7 +156,7 @@ pub struct Asked {
     pub since: Instant,
 }
 
-/// What connections record into.
+/// The recording of all connections.
 #[derive(Default)]
 pub struct Recorder {
     /// Whether there is anything to do for a request.

@@ -1,4 +1,4 @@
-//! Clients that are turned away because there are as many as allowed: counted all, told seldom.
+//! Clients that are turned away because there are as many as allowed: all are counted, few are logged.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nigh_host::front::lock;
 
-/// After one was told, none is for so long.
+/// Pause of the log after one was logged.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Refusals for one reason.
@@ -17,7 +17,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts another. Gives how many there are if that is to be told.
+    /// Counts another. Returns their number if that is to be logged.
     pub fn add(&self, now: Instant) -> Option<u64> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut told = lock(&self.told);

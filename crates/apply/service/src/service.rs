@@ -41,7 +41,7 @@ const FAREWELL: Duration = Duration::from_secs(20);
 const RECORDING: Duration = Duration::from_millis(200);
 /// How long the start waits for devices that do not respond.
 const OPENING: Duration = Duration::from_secs(5);
-/// The interval between looks at a thread that is to end.
+/// The interval between checks of a thread that is to end.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// A running service. Dropping it shuts it down; what cannot be written then is lost.
@@ -114,7 +114,7 @@ impl Service {
         Ok(server)
     }
 
-    /// Where statistics are served over HTTP, with the port that the system chose for port 0.
+    /// The address of the statistics over HTTP, with the port that the system chose for port 0.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -124,8 +124,8 @@ impl Service {
         self.common.record(recording)
     }
 
-    /// Listens for clients of `front`, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need
-    /// not be this machine's own.
+    /// Listens for clients of `front`. Returns the address, with the port that the system chose for port 0. With `insecure`, TCP is not
+    /// limited to loopback addresses.
     pub fn listen(&self, front: impl Front, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
         let listener = Listener::bind(address, insecure || self.has_tls(), &self.sockets)?;
         let at = self.let_in(&(Arc::new(front) as Arc<dyn Front>), listener)?;
@@ -143,13 +143,13 @@ impl Service {
         Ok(count)
     }
 
-    /// Until the result is dropped, nobody is let in by what listens from now on: clients that connect wait. So a server can listen, give
-    /// up rights, and then accept.
+    /// Until the result is dropped, listeners that are added from now on accept nobody: clients that connect wait. A server can therefore
+    /// listen, drop privileges, and then accept.
     pub fn close_gate(&self) -> Closed<'_> {
         self.common.gate.close()
     }
 
-    /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and says in words what went
+    /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and returns in words what went
     /// wrong.
     pub fn control(
         &self,
@@ -206,7 +206,7 @@ impl Service {
         connect(&self.common, Arc::new(front), Stream::of(input, output), None, None, left);
     }
 
-    /// What it did so far, and holds at the moment.
+    /// Counters since the start, and the present state.
     pub fn statistics(&self) -> Statistics {
         statistics(&self.common)
     }
@@ -242,14 +242,14 @@ impl Service {
         Ok(self.common.host.hint(name, directive)?)
     }
 
-    /// Makes `extents` the files of an export, which is one file, number 0, until then. What was said of it before is
+    /// Makes `extents` the files of an export, which is one file, number 0, until then. Earlier directives for it are
     /// forgotten.
     pub fn name_files(&self, name: &str, extents: &[FileExtent]) -> Result<(), ChangeError> {
         self.common.find(name)?;
         Ok(self.common.host.name_files(name, extents)?)
     }
 
-    /// What was said on behalf of an export's clients, as far as it holds, as a sidecar of directives (docs/control.md).
+    /// The directives in force of an export's clients, as a sidecar of directives (docs/control.md).
     pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
         self.common.hints(name)
     }
@@ -259,8 +259,8 @@ impl Service {
         self.common.write_back(name)
     }
 
-    /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again. What does not succeed
-    /// is told, and the rest done; where certificates cannot be read, or are missing for what exports want, nothing is.
+    /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again. Changes that fail
+    /// are returned, and the others are made; if certificates cannot be read, or are missing for what exports want, none is.
     pub fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         self.common.reload(wanted)
     }
@@ -275,8 +275,8 @@ impl Service {
         &self.common.host
     }
 
-    /// Lets no more clients in, finishes the replies to those there are, and writes everything back. What could not
-    /// be written within `Settings::stop_within` is lost, unless the process lives on, and returned.
+    /// Stops accepting clients, finishes the replies to those that are connected, and writes everything back. Data that could not
+    /// be written within `Settings::stop_within` is returned; it is lost unless the process lives on.
     pub fn shut_down(&self) -> Result<(), Vec<Unwritten>> {
         if self.ended.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -383,7 +383,7 @@ fn connect(
 fn serve(common: &Common, front: &dyn Front, id: u64, tls: Option<Arc<ServerConfig>>) {
     let guest = Guest::new(common, id, tls);
     let _left = AtEnd(Some(|| common.forget(id)));
-    // One that came in too late to be told of the end.
+    // A client that came in too late to be notified of the end.
     if !common.stopping.load(Ordering::Acquire) {
         tracing::debug!(id, "connected");
         front.serve(&guest);

@@ -40,7 +40,7 @@ impl From<DiskSettings> for ExportSettings {
     }
 }
 
-/// Who may connect to the Unix sockets that a server creates for clients. The control socket is always its owner's alone.
+/// Users that may connect to the Unix sockets that a server creates for clients. The control socket is always its owner's alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketSettings {
     /// Permissions of the socket, at most 0o777. Without this 0o600, or 0o660 with `group`.
@@ -52,7 +52,7 @@ pub struct SocketSettings {
 /// Statistics over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsSettings {
-    /// Where they are served.
+    /// The address of the statistics.
     pub address: SocketAddr,
     /// A file with the token that clients have to send (`Authorization: Bearer TOKEN`); without this, they send none.
     pub token: Option<PathBuf>,
@@ -71,9 +71,9 @@ pub struct Settings {
     pub connections_max: usize,
     /// File descriptors that fronts need in addition to the sockets of connections.
     pub front_descriptors: usize,
-    /// Where statistics are served over HTTP.
+    /// Statistics over HTTP.
     pub metrics: Option<MetricsSettings>,
-    /// Who may connect to Unix sockets.
+    /// Access to Unix sockets.
     pub sockets: SocketSettings,
     /// With this, clients over TCP have to start TLS.
     pub tls: Option<TlsSettings>,
@@ -84,7 +84,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// `stop_within` unless said otherwise: less than the 10 s after which container engines kill.
+    /// Default of `stop_within`: less than the 10 s after which container engines kill.
     pub const STOP_WITHIN: Duration = Duration::from_secs(8);
 
     /// `exports` in `memory` bytes under `policy`.

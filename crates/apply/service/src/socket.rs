@@ -31,7 +31,7 @@ pub(crate) fn receive_now(socket: impl AsFd, slices: &mut [IoSliceMut<'_>]) -> i
     Ok(received.bytes)
 }
 
-/// Sends at least a byte, or says `WouldBlock`.
+/// Sends at least a byte, or returns `WouldBlock`.
 pub(crate) fn send(socket: impl AsFd, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
     let flags = if wait { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::DONTWAIT };
     again(|| rustix::net::sendmsg(&socket, slices, &mut SendAncillaryBuffer::default(), flags))

@@ -27,7 +27,7 @@ fn is_readable(input: &OwnedFd) -> bool {
     again(|| poll(&mut ends, Some(&Timespec::default()))).is_ok_and(|count| count > 0)
 }
 
-/// What bytes come from and go to. One thread reads; one at a time writes.
+/// The two directions of a connection's bytes. One thread reads; one at a time writes.
 #[derive(Debug)]
 pub struct Stream {
     ends: Ends,
@@ -51,7 +51,7 @@ enum Ends {
 }
 
 impl Stream {
-    /// What `input` and `output` are: a socket as input, which then is for both directions whatever the output is, or pipes.
+    /// The stream of `input` and `output`: a socket as input, which then is for both directions whatever the output is, or pipes.
     pub(crate) fn of(input: OwnedFd, output: OwnedFd) -> Stream {
         match sockopt::socket_type(&input) {
             Ok(_) => Stream::socket(input),
@@ -109,7 +109,7 @@ impl Stream {
     }
 
     /// Writes at least a byte of `slices`, of which there are at most [`SLICES_MAX`]. Without `wait` it may be that none
-    /// can be written: `WouldBlock`. Whoever was told that has to come again with the same bytes.
+    /// can be written: `WouldBlock`. The caller then has to call again with the same bytes.
     pub fn write(&self, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
         match &self.ends {
             Ends::Socket(socket, secure) => match secure.get() {
@@ -121,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// Nothing more is written: a client over TLS is told so.
+    /// Nothing more is written: a client over TLS is notified.
     pub fn say_goodbye(&self) {
         if let Ends::Socket(socket, secure) = &self.ends
             && let Some(secure) = secure.get()
@@ -130,17 +130,17 @@ impl Stream {
         }
     }
 
-    /// Whether nobody can be told to stop reading from it.
+    /// Whether it cannot be shut down for its reader.
     pub fn is_deaf(&self) -> bool {
         matches!(self.ends, Ends::Pipes { .. })
     }
 
-    /// Whether `read` waits no longer than `set_patience` says. With TLS it waits for a record, which may come in parts.
+    /// Whether `read` waits at most as long as `set_patience` sets. With TLS it waits for a record, which may come in parts.
     pub fn keeps_patience(&self) -> bool {
         matches!(&self.ends, Ends::Socket(_, secure) if secure.get().is_none())
     }
 
-    /// Waits for up to `timeout` until there may be something to read; says whether there may.
+    /// Waits for up to `timeout` until there may be something to read; returns whether there may.
     pub fn wait_for_input(&self, timeout: Duration) -> bool {
         let (Ends::Socket(end, _) | Ends::Pipes { input: end, .. }) = &self.ends;
         let mut ends = [PollFd::new(end, PollFlags::IN)];

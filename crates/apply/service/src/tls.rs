@@ -65,7 +65,7 @@ impl Secure {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if let Err(error) = incoming.decrypt(&mut session) {
-                // The client is told why; it may be gone.
+                // The client is sent the reason; it may be gone.
                 let _ = flush_by(&mut session, socket, deadline);
                 return Err(error);
             }
@@ -126,7 +126,7 @@ impl Secure {
         }
     }
 
-    /// As `Stream::write`, but whoever was told `WouldBlock` has to come again with the same bytes.
+    /// As `Stream::write`, but after `WouldBlock` the caller has to call again with the same bytes.
     pub(crate) fn write(&self, socket: &OwnedFd, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
         let mut outgoing = lock(&self.outgoing);
         let Outgoing { bytes, sent, plain } = &mut *outgoing;
@@ -179,7 +179,7 @@ fn set_timeout(socket: &OwnedFd, which: Timeout, deadline: Instant) -> io::Resul
     Ok(sockopt::set_socket_timeout(socket, which, Some(left.max(Duration::from_millis(1))))?)
 }
 
-/// Sends what the session has to say.
+/// Sends the session's pending records.
 fn flush_by(session: &mut ServerConnection, socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
     let mut bytes = Vec::new();
     while session.wants_write() {

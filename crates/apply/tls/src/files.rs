@@ -21,9 +21,9 @@ pub enum TlsError {
     File {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
-        /// What the system says, if that is it.
+        /// The system's error, if that is the reason.
         source: Option<io::Error>,
     },
     /// The certificate and the key do not go together, or cannot be used.

@@ -46,18 +46,18 @@ pub struct VhostSettings {
     pub queues: usize,
     /// How long a queue is polled after its last request before its thread sleeps.
     pub poll: Duration,
-    /// Maps memory of files that can become shorter, or whose pages can run out. Whoever owns them can end the server.
+    /// Maps memory of files that can become shorter, or whose pages can run out. Their owner can end the server.
     pub unsealed: bool,
     /// Bytes of the guest's memory at most.
     pub memory_max: u64,
 }
 
 impl VhostSettings {
-    /// Queues unless said otherwise.
+    /// Default number of queues.
     pub const QUEUES: usize = 4;
     /// Most queues of a socket.
     pub const QUEUES_MAX: usize = 64;
-    /// Memory of a guest unless said otherwise: 1 TiB.
+    /// Default limit of a guest's memory: 1 TiB.
     pub const MEMORY_MAX: u64 = 1 << 40;
 
     /// `export` at `socket`.

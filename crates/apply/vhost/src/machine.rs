@@ -86,7 +86,7 @@ fn eventfd(file: File) -> Result<OwnedFd> {
 }
 
 impl Machine {
-    /// A disk with at most so many queues.
+    /// A disk with at most this many queues.
     pub(crate) fn new(common: Arc<Common>, table: Table, queues: usize, may_resume: bool) -> Machine {
         Machine {
             common,

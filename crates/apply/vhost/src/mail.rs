@@ -41,7 +41,7 @@ impl Outlet for Mail {
 }
 
 impl Mail {
-    /// For a queue with so many slots.
+    /// For a queue with this many slots.
     pub(crate) fn new(slots: usize) -> std::io::Result<Mail> {
         let state = State { over: Vec::with_capacity(slots), ..State::default() };
         Ok(Mail { state: Mutex::new(state), wake: Signal::new()? })
@@ -63,7 +63,7 @@ impl Mail {
         state.over.is_empty() && !state.stopping
     }
 
-    /// The thread may wait now; says no if there is something new.
+    /// The thread may wait now; returns false if there is something new.
     pub(crate) fn may_sleep(&self, knows_of_stop: bool) -> bool {
         let mut state = lock(&self.state);
         state.asleep = state.over.is_empty() && (knows_of_stop || !state.stopping);

@@ -1,7 +1,7 @@
 //! The guest's memory, as the frontend describes it: regions of files that are mapped here, too.
 //!
-//! **Invariant:** an access to mapped memory never faults. A region is mapped if its file is as long as the region says, and cannot become
-//! shorter: it has the seal F_SEAL_SHRINK, and its pages are not of hugetlbfs, where they can run out. With `unsealed`, whoever owns the file can
+//! **Invariant:** an access to mapped memory never faults. A region is mapped if its file is as long as the region, and cannot become
+//! shorter: it has the seal F_SEAL_SHRINK, and its pages are not of hugetlbfs, where they can run out. With `unsealed`, the owner of the file can
 //! end this process by making it shorter.
 
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! A request: a chain of descriptors of the guest, which is not trusted.
 //!
 //! 1. The bytes that the device reads come before those that it writes. They are split among descriptors as the driver likes.
-//! 2. The first 16 bytes are the header. What follows is what the guest writes, or the range of a discard or of zeroes.
-//! 3. The last byte that the device writes is the status. What precedes it is what the guest reads.
+//! 2. The first 16 bytes are the header. The rest is the data that the guest writes, or the range of a discard or of zeroes.
+//! 3. The last byte that the device writes is the status. The bytes before it are the data that the guest reads.
 //!
 //! The memory of all descriptors is there: copies from and to it do not fail.
 

@@ -1,7 +1,7 @@
 //! Whether a guest may go on after its server ended.
 //!
 //! A virtual machine whose server is gone connects to the next one, if its VMM does that, and goes on with its queues. It relies on what was
-//! acknowledged. That is lost if the server was killed with blocks that it had not written, and the guest could not know. So a server that has
+//! acknowledged. That is lost if the server was killed with blocks that it had not written, and the guest could not know. Therefore, a server that has
 //! written everything back leaves a file beside its socket, and the next one removes it. Without that file, no guest goes on.
 
 use std::fs::OpenOptions;

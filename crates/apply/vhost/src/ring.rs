@@ -126,12 +126,12 @@ impl Ring {
         }
     }
 
-    /// The guest need not tell of new chains.
+    /// The guest need not notify of new chains.
     pub(crate) fn silence(&mut self) -> Result<(), Broken> {
         self.queue.disable_notification(&*self.memory).map_err(|_| Broken::Rings)
     }
 
-    /// The guest tells of new chains. Returns whether there is one already.
+    /// The guest notifies of new chains. Returns whether there is one already.
     pub(crate) fn listen(&mut self) -> Result<bool, Broken> {
         self.queue.enable_notification(&*self.memory).map_err(|_| Broken::Rings)
     }

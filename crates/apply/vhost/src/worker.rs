@@ -3,7 +3,7 @@
 //! 1. A turn takes up to [`BATCH`] chains. Hits are copied from the frames to the guest at once. Other requests are over later: their slots are
 //!    in the mail then.
 //! 2. At the end of a turn, the work for other threads is done. Then the chains that are over become used, and the guest is interrupted once.
-//! 3. If a turn found nothing, the thread polls for a limited time, has the guest tell of new chains, looks again, and sleeps.
+//! 3. If a turn found nothing, the thread polls for a limited time, enables the guest's notifications, looks again, and sleeps.
 //!
 //! **Only this thread accesses the rings and interrupts the guest.** A write to an eventfd waits if its owner filled it, and the other threads must
 //! not wait. This one has no frames and no work of others while it interrupts.
@@ -209,7 +209,7 @@ impl Worker {
         self.ring.interrupts
     }
 
-    /// Looks for chains and requests that are over for a limited time; says whether there are some.
+    /// Polls for chains and for completed requests for a limited time; returns whether there are some.
     fn poll(&self) -> bool {
         let most = self.common.poll;
         if most.is_zero() {
@@ -381,7 +381,7 @@ impl Worker {
         }
     }
 
-    /// Waits until a request of this many bytes is within the export's rates; says no if the frontend leaves before that. Meanwhile, requests that
+    /// Waits until a request of this many bytes is within the export's rates; returns false if the frontend leaves before that. Meanwhile, requests that
     /// are over become used.
     fn wait_for_turn(&mut self, bytes: u64) -> bool {
         let (common, waker) = (self.common.clone(), self.turn.clone());
@@ -443,7 +443,7 @@ impl Worker {
         }
     }
 
-    /// Waits until a submission that was refused can be tried again; says no if it cannot.
+    /// Waits until a submission that was refused can be tried again; returns false if it cannot.
     fn may_retry(&mut self, error: SubmitError, wait: impl FnOnce(&Cache, &Disk)) -> bool {
         match error {
             SubmitError::Refused(Refusal::Busy) => {

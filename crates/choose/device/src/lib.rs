@@ -66,7 +66,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {offset_bytes} to {end_bytes} pass the end of the device, which has {device_bytes} bytes")]
 pub struct BeyondEnd {
-    /// Where the request begins.
+    /// Beginning of the request.
     pub offset_bytes: u64,
     /// Its end, unless it overflows.
     pub end_bytes: u64,

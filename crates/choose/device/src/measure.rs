@@ -44,7 +44,7 @@ pub enum Purpose {
 /// A batch of reads to run.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// What they are for.
+    /// Purpose of the reads.
     pub purpose: Purpose,
     /// Offset and bytes of each, in the order in which they start. Multiples of 4096.
     pub reads: Vec<(u64, u64)>,

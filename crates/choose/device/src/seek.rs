@@ -8,7 +8,7 @@ const POINTS: u32 = 512;
 pub struct SeekCurve {
     a_ms: f64,
     b_ms: f64,
-    /// Where the curve becomes linear, in cylinders.
+    /// Distance at which the curve becomes linear, in cylinders.
     bend: f64,
 }
 

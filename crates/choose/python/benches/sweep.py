@@ -22,7 +22,7 @@ from typing import Any
 #: Large enough that reading it takes no time worth the name beside its replays.
 REQUESTS = 20_000
 POLICY = "lirs"
-#: What Dask does in the background of every process, less often; docs/sweep.md recommends it for long sweeps.
+#: Background work of Dask in every process, less often; docs/sweep.md recommends it for long sweeps.
 QUIET = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",

@@ -102,7 +102,7 @@ impl CacheBase {
         raised
     }
 
-    /// What `of` returns for each resident key and value.
+    /// The results of `of` for each resident key and value.
     fn collect<T>(&self, of: impl Fn(&Py<PyAny>, &Py<PyAny>) -> T) -> PyResult<Vec<T>> {
         Ok(self.lock()?.pairs.iter().map(|(key, value)| of(&key.object, value)).collect())
     }
@@ -301,14 +301,14 @@ impl CacheBase {
     }
 
     fn __clear__(&self) {
-        // Where it fails, the cycle stays, and the cache is whole.
+        // If it fails, the cycle stays, and the cache is whole.
         let _ = self.clear();
         let functions = self.lock().map(|mut store| (store.on_evict.take(), store.weigh.take()));
         drop(functions);
     }
 }
 
-/// The place of `key`, and keys of which only Python code can say whether they equal it, but those that were `compared`.
+/// The place of `key`, and keys that only Python code can compare with it, but those that were `compared`.
 fn find(
     store: &Store,
     key: &Bound<'_, PyAny>,

@@ -76,7 +76,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// The columns of `batches` that have the names of fields, with offsets in units of so many bytes; `None` for bytes that nobody
+    /// The columns of `batches` that have the names of fields, with offsets in units of this many bytes; `None` for bytes that nobody
     /// named. All values are checked.
     pub(crate) fn new(
         batches: &[RecordBatch],
@@ -248,7 +248,7 @@ impl Part {
 
     fn wrong_type(&self, expected: &'static str) -> Problem {
         let data_type = self.values.data_type();
-        // What is missing makes floating-point numbers of pandas' integers: then that is the mistake.
+        // Missing values make floating-point numbers of pandas' integers: then that is the mistake.
         let missing = match data_type {
             DataType::Float64 => self.values.as_primitive::<Float64Type>().values().iter().position(|v| v.is_nan()),
             DataType::Float32 => self.values.as_primitive::<Float32Type>().values().iter().position(|v| v.is_nan()),

@@ -7,7 +7,7 @@ use std::path::Path;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-/// A ValueError that says what `error` and its sources do.
+/// A ValueError with the text of `error` and its sources.
 pub(crate) fn value(error: &dyn Error) -> PyErr {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,5 +1,5 @@
 //! The native half of the Python package `nigh`: sources of requests, references and their replay, policies
-//! written in Python, and caches. What users see is in `python/nigh`, which checks types and gives defaults.
+//! written in Python, and caches. The interface for users is in `python/nigh`, which checks types and gives defaults.
 
 mod cache;
 mod check;
@@ -46,7 +46,7 @@ mod _nigh {
         module.add("RESULTS", nigh_sweep::RESULTS)
     }
 
-    /// Every policy: name, summary, paper, whether it needs the future, whether it looks at neighbours on disk, and its
+    /// Every policy: name, summary, paper, whether it needs the future, whether it uses neighbours on disk, and its
     /// parameters: key, default, values, meaning.
     #[pyfunction]
     #[expect(clippy::type_complexity, reason = "it is a table for Python")]

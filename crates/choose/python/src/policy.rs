@@ -23,7 +23,7 @@ pyo3::create_exception!(
     "A policy written in Python broke its contract. The text names the policy, the method and the reference, counted from 0."
 );
 
-/// References between two looks at the clock.
+/// References between two readings of the clock.
 const LOOK: u64 = 256;
 /// The calls that an error lists.
 const RECENT: usize = 6;
@@ -85,7 +85,7 @@ impl Fault {
 /// to keep the count of what is resident.
 pub(crate) struct Hosted {
     name: String,
-    /// What the error text says about the circumstances, after a comma.
+    /// The circumstances in the error's text, after a comma.
     place: String,
     capacity: u32,
     methods: Methods,
@@ -119,7 +119,7 @@ struct Methods {
 }
 
 impl Hosted {
-    /// What `factory` returns for the capacity of `room`.
+    /// The policy that `factory` makes for the capacity of `room`.
     pub(crate) fn new(
         factory: &Bound<'_, PyAny>,
         name: &str,
@@ -191,7 +191,7 @@ impl Hosted {
         Slot(word as u32 * 64 + self.resident[word].trailing_zeros())
     }
 
-    /// At each reference: looks at signals and reports progress when it is time. Whether to go on.
+    /// At each reference: checks for signals and reports progress when it is time. Returns whether to go on.
     fn goes_on(&mut self, py: Python<'_>, access: &nigh_policy::Access) -> bool {
         self.at = access.tick;
         if self.at.is_multiple_of(LOOK) && self.looked.elapsed() >= work::INTERVAL {
@@ -234,7 +234,7 @@ impl Hosted {
         self.fault.set(wrapped(py, error, |error| self.text(method, &format!("raised {error}"))));
     }
 
-    /// What the method returned, unless it raised.
+    /// The method's result, unless it raised.
     fn call<'py, A>(&self, py: Python<'py>, name: &str, method: &Py<PyAny>, arguments: A) -> Option<Bound<'py, PyAny>>
     where
         A: pyo3::call::PyCallArgs<'py>,
@@ -388,7 +388,7 @@ impl Policy for Hosted {
     }
 }
 
-/// A PolicyError with this text, caused by `error`. What is no Exception, such as KeyboardInterrupt, stays what it is.
+/// A PolicyError with this text, caused by `error`. Exceptions that are no `Exception`, such as KeyboardInterrupt, are passed on.
 fn wrapped(py: Python<'_>, error: PyErr, text: impl FnOnce(&PyErr) -> String) -> PyErr {
     if !error.is_instance_of::<PyException>(py) {
         return error;

@@ -23,18 +23,18 @@ use crate::{error, work};
 #[pyclass(frozen, module = "nigh._nigh")]
 pub(crate) struct References {
     inner: Arc<nigh_sim::References>,
-    /// What reading the trace gave rise to.
+    /// Notes from reading the trace.
     #[pyo3(get)]
     notes: Vec<String>,
 }
 
-/// What the replay of a policy written in Python gave: rows, its internals, seconds of processor time.
+/// Result of replaying a policy written in Python: rows, its internals, seconds of processor time.
 type ReplayedPolicy = (PyArrowType<RecordBatch>, PyArrowType<RecordBatch>, f64);
 
-/// What a replay gave: rows, LRU's hits at all sizes, the policies' internals, seconds of processor time.
+/// Result of a replay: rows, LRU's hits at all sizes, the policies' internals, seconds of processor time.
 type Replayed = (PyArrowType<RecordBatch>, Option<PyArrowType<RecordBatch>>, PyArrowType<RecordBatch>, f64);
 
-/// What one scheme of levels gave.
+/// Result of one scheme of levels.
 type OfScheme = (String, Vec<u64>, u64, Vec<u64>, u64, Option<f64>);
 
 impl References {
@@ -69,7 +69,7 @@ impl References {
 
 #[pymethods]
 impl References {
-    /// What was read, by name.
+    /// Description of the trace, by name.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let totals = &self.inner.totals;
         let (first, last) = totals.time_ns;

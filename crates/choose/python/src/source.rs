@@ -1,4 +1,4 @@
-//! Where requests come from: a file, a file object of Python, columns in memory, or a generator.
+//! Sources of requests: a file, a file object of Python, columns in memory, or a generator.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::{error, requests};
 /// Requests in a batch of a table.
 const TABLE_BATCH: usize = 1 << 20;
 
-/// Where requests come from. It can be read again and again.
+/// A source of requests. It can be read again and again.
 #[pyclass(frozen, module = "nigh._nigh")]
 pub(crate) struct Source {
     /// In errors and tables.
@@ -40,7 +40,7 @@ pub(crate) struct Source {
 
 enum Kind {
     File(PathBuf, ReadOptions),
-    /// What opens a file object.
+    /// A function that opens a file object.
     Opener(Py<PyAny>, ReadOptions),
     Columns(Arc<Columns>),
     Generated(String, Common),

@@ -169,7 +169,7 @@ impl Folder {
         py.detach(|| self.0.put(&key, file)).map_err(of_sweep)
     }
 
-    /// Where the result of the job `key` is, or would be.
+    /// Path of the result of the job `key`, whether or not it exists.
     fn path(&self, key: &str) -> PyResult<PathBuf> {
         Ok(self.0.path(&parse_key(key)?))
     }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 /// How often signals are looked at and progress is reported.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What long work counts, and whether it is to end.
+/// Progress of long work, and whether it is to end.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) done: AtomicU64,
@@ -17,15 +17,15 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// So much more is done; whether to continue.
+    /// Counts this much more as done; whether to continue.
     pub(crate) fn did(&self, count: usize) -> bool {
         self.done.fetch_add(count as u64, Ordering::Relaxed);
         !self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// Runs `work` in a thread without the interpreter's lock. Meanwhile `progress` is called with what is done. What it
-/// raises, or a signal's handler, ends the work.
+/// Runs `work` in a thread without the interpreter's lock. Meanwhile `progress` is called with the count so far. An exception of
+/// it, or of a signal's handler, ends the work.
 pub(crate) fn run<T: Send>(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,

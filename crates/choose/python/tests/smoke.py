@@ -1,4 +1,4 @@
-"""What a newcomer types first; run with every interpreter that there is."""
+"""The first lines of a newcomer; run with every interpreter that there is."""
 
 import sys
 import tempfile

@@ -122,7 +122,7 @@ def test_against_a_naive_model(steps: list[tuple[str, Any]], capacity: int, lru:
 @settings(deadline=None, max_examples=60)
 @given(steps=STEPS, capacity=st.integers(1, 8), policy=st.sampled_from(ONLINE))
 def test_any_policy_is_a_mapping(steps: list[tuple[str, Any]], capacity: int, policy: str) -> None:
-    """What is in the cache is what was set last, and no more than fits."""
+    """The cache has the values that were set last, and no more than fit."""
     last: dict[Any, Any] = {}
     evicted: list[Any] = []
     cache: nigh.Cache[Any, Any] = nigh.Cache(capacity, policy, on_evict=lambda key, value: evicted.append(key))

@@ -1,4 +1,4 @@
-//! What schemes for several cache levels did.
+//! Results of schemes for several cache levels.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,24 +11,24 @@ pub struct Levels {
     pub schemes: Vec<LevelsScheme>,
 }
 
-/// What one scheme did.
+/// Results of one scheme.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LevelsScheme {
     /// The scheme as asked for.
     pub scheme: String,
-    /// What was counted for all clients together.
+    /// Counts of all clients together.
     pub figures: LevelsFigures,
     /// At the end, bytes of the copies of blocks beyond the first one of each.
     pub duplicated_bytes: u64,
     /// Name of each of several clients, and what was counted for it.
     pub clients: Vec<(String, LevelsFigures)>,
-    /// What was counted over time.
+    /// Counts over time.
     pub intervals: LevelsIntervals,
     /// CPU time of the replay in seconds.
     pub cpu_s: f64,
 }
 
-/// What was counted of all references.
+/// Counts of all references.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LevelsFigures {
     /// References.
@@ -47,7 +47,7 @@ pub struct LevelsFigures {
     pub mean_ms: Option<f64>,
 }
 
-/// What was counted in each of equal intervals, in columns of the same length.
+/// Counts in each of equal intervals, in columns of the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LevelsIntervals {
     /// Index of the reference with which the first interval begins.

@@ -1,4 +1,4 @@
-//! What each replacement policy would have done, as one HTML page that needs neither network nor server.
+//! Results of each replacement policy, as one HTML page that needs neither network nor server.
 //!
 //! The simulator fills a [`Report`]; [`Report::write_html`] writes the page.
 
@@ -18,17 +18,17 @@ pub struct Report {
     pub command: String,
     /// Program and version that produced the results, such as `nigh 0.1.0`.
     pub generator: String,
-    /// What follows from the results: the box with which the page opens.
+    /// The conclusion: the box with which the page opens.
     pub verdict: Option<Verdict>,
-    /// What was replayed.
+    /// The trace.
     pub trace: Trace,
     /// One curve per policy, in the order of the legend.
     pub curves: Vec<Curve>,
-    /// What each policy did when it served the requests, if that was tried.
+    /// Measurements of each policy in service, if that was tried.
     pub served: Vec<Served>,
     /// How long programs took, if that was simulated.
     pub timed: Option<Timed>,
-    /// What schemes for several cache levels did, if they were replayed.
+    /// Results of schemes for several cache levels, if they were replayed.
     pub levels: Option<Levels>,
     /// Time-space map of the references.
     pub map: Option<Map>,
@@ -38,18 +38,18 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-/// What follows from the results.
+/// The conclusion from the results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The answer in one sentence.
     pub headline: String,
-    /// What each further answer is about, and the answer.
+    /// The subject of each further answer, and the answer.
     pub facts: Vec<(String, String)>,
     /// The command to type next; empty for none.
     pub next: String,
 }
 
-/// What one policy did when it served the requests.
+/// Measurements of one policy in service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Served {
     /// The policy.
@@ -130,11 +130,11 @@ pub struct Point {
 pub struct Timed {
     /// Whether some requests came at times of their own. Latencies are then charted, and otherwise execution times.
     pub is_open: bool,
-    /// What device it is.
+    /// The device.
     pub device: String,
     /// The levels between memory and that device: their devices and sizes.
     pub levels: Vec<String>,
-    /// What was fetched ahead.
+    /// The read-ahead.
     pub readahead: String,
     /// In which order requests went to the device.
     pub scheduler: String,
@@ -151,7 +151,7 @@ pub struct TimedCurve {
     pub points: Vec<TimedPoint>,
 }
 
-/// What one policy took at one cache size.
+/// Results of one policy at one cache size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimedPoint {
     /// Size of the cache in blocks.
@@ -166,7 +166,7 @@ pub struct TimedPoint {
     pub device_requests: u64,
     /// Of these, reads.
     pub device_reads: u64,
-    /// What each level did.
+    /// Results of each level.
     pub levels: Vec<TimedLevel>,
     /// Bytes of a read or write of the device, on average.
     pub mean_request_bytes: f64,
@@ -189,7 +189,7 @@ pub struct TimedPoint {
     pub programs: Vec<TimedProgram>,
 }
 
-/// What one level did.
+/// Results of one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimedLevel {
     /// Blocks that were read from it.
@@ -198,7 +198,7 @@ pub struct TimedLevel {
     pub stores: u64,
 }
 
-/// What one program took, and what became of the blocks fetched ahead for it, where that was counted.
+/// Times of one program, and the fate of the blocks fetched ahead for it, if that was counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimedProgram {
     /// Its name.
@@ -251,7 +251,7 @@ pub struct Internals {
 pub struct Series {
     /// The policy's name for it.
     pub name: String,
-    /// What it is, in a phrase.
+    /// Its meaning, in a phrase.
     pub about: String,
     /// Index of the reference, and the quantity in blocks after it, by increasing index. The page shows the quantity
     /// as a share of the cache.

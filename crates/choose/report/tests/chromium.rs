@@ -71,7 +71,7 @@ impl<'a> Browser<'a> {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What the probe found on the page of `report` at this width after `script` ran, and a screenshot of it beside the
+    /// Findings of the probe on the page of `report` at this width after `script` ran, with a screenshot beside the
     /// page.
     fn look(&self, name: &str, report: &Report, width: u32, args: &[&str], script: &str) -> Value {
         let mut page = Vec::new();

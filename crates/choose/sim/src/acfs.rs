@@ -1,7 +1,7 @@
-//! The workloads of ACFS's section 5.1: programs with the sizes and patterns stated there, and what they say.
+//! The workloads of ACFS's section 5.1: programs with the sizes and patterns stated there, and their directives.
 //!
 //! A program is a closed loop: the time between two of its requests is what it computes between them, as if reads took
-//! none. What the text of the paper does not state is assumed here, and marked so:
+//! none. Figures that the paper's text does not state are assumed here, and marked so:
 //! * processor time (its figures 4 and 5 show it): the program's so much for each block, see each workload, and the system's
 //!   so much for each I/O, [`Assumed`];
 //! * the size of `cscope.out`: half of the sources; sizes of source files and articles: exponential around 12 KB and 3 KB;
@@ -12,7 +12,7 @@
 //! * where files are on their disks: [`Assumed`].
 //!
 //! Files are read by blocks of [`BLOCK_BYTES`]. A program that is run several times (a query of cscope or glimpse, a
-//! simulation of dinero) is one tenant all the same, and says before each run what that will read.
+//! simulation of dinero) is one tenant all the same, and predicts before each run what that will read.
 
 mod programs;
 
@@ -45,18 +45,18 @@ pub enum Disk {
 pub struct Workload {
     /// Its name in 5.1.
     pub name: &'static str,
-    /// Where its files are.
+    /// The disk of its files.
     pub disk: Disk,
     /// Bytes of each file, by number; a trace's volume.
     pub files: Vec<u64>,
     /// Its requests, of a block or the rest of a file each.
     pub requests: Vec<Request>,
-    /// What it says, by position among its requests.
+    /// Its directives, by position among its requests.
     pub events: Vec<Event>,
 }
 
 impl Workload {
-    /// What it says in a configuration of 5.2: about replacement if `caching`, what it will read if `prefetching`.
+    /// Its directives in a configuration of 5.2: about replacement if `caching`, predicted reads if `prefetching`.
     pub fn says(&self, caching: bool, prefetching: bool) -> Vec<Event> {
         let predicts = |event: &&Event| matches!(event.saying, Saying::Directive(Directive::Predict { .. }));
         self.events.iter().filter(|event| if predicts(event) { prefetching } else { caching }).cloned().collect()
@@ -143,7 +143,7 @@ impl Maker {
         self.workload.events.push(Event { when, tenant: Tenant(0), saying: Saying::Directive(directive) });
     }
 
-    /// Reads files one after the other, and says so.
+    /// Reads files one after the other, and announces them.
     fn read_as_said(&mut self, files: &[u32]) {
         self.say(Directive::Predict { accesses: files.iter().map(|&file| Chunk { file, bytes: None }).collect() });
         files.iter().for_each(|&file| self.whole(file, Op::Read));
@@ -222,7 +222,7 @@ pub fn glimpse(seed: u64) -> Workload {
     make.workload
 }
 
-/// Entries of a list (4.3): a longer one is said in parts.
+/// Entries of a list (4.3): a longer one is sent in parts.
 const LIST_MOST: usize = 5000;
 /// Tuples of the relation.
 const TUPLES: u64 = 200_000;

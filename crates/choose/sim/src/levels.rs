@@ -91,7 +91,7 @@ impl Scheme {
     pub fn check_clients(&self) -> Result<(), ClientsError> {
         let Scheme::Ulc(spec) = self else { return Ok(()) };
         let plain: Spec = spec.name().parse()?;
-        // With so many blocks, different values of `ghosts` are different numbers.
+        // With this many blocks, different values of `ghosts` are different numbers.
         let blocks = 1 << 30;
         let is_plain = spec.first()? == plain.first()?
             && nigh_policy::ghosts(spec, blocks)? == nigh_policy::ghosts(&plain, blocks)?;

@@ -17,7 +17,7 @@ const NONE: u32 = u32::MAX;
 /// A map from blocks to dense numbers.
 ///
 /// Neighbouring blocks share a chunk of a two-level table, where a look-up is two loads; blocks of sparsely used
-/// ranges (hashed object identities, say) are kept in a hash table.
+/// ranges (such as hashed object identities) are kept in a hash table.
 #[derive(Default)]
 pub struct Numbering {
     /// For each volume, for each chunk of its blocks, where the chunk starts in `chunks`, or `NONE`.
@@ -95,7 +95,7 @@ impl Numbering {
         Ok(number)
     }
 
-    /// Where in `chunks` the number of `block` goes, if a chunk is worth while.
+    /// Place of `block`'s number in `chunks`, if a chunk is worth while.
     fn place(&mut self, block: Block) -> Option<usize> {
         let at = block.index >> CHUNK_BITS;
         if block.volume >= DIRECTORY_VOLUMES || at >= DIRECTORY_CHUNKS {

@@ -1,4 +1,4 @@
-//! What to change about a cache: hit ratios at a few sizes in, a verdict out. Pure: whoever asks replays.
+//! Verdicts on changes of a cache: hit ratios at a few sizes in, a verdict out. Pure: the caller replays.
 
 /// The hit ratio of one policy at one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -57,7 +57,7 @@ impl Certainty {
 /// Gains below this do not matter.
 pub const GAIN_LEAST: f64 = 0.01;
 
-/// What a change of the cache does to its hit ratio.
+/// Effect of a change of the cache on its hit ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
     /// The hit ratio after the change minus that before it.
@@ -84,7 +84,7 @@ impl Gain {
         (self.halves[0] - self.halves[1]).abs() / 2.0 + self.error
     }
 
-    /// What may be concluded where the larger of both caches is full after `filled` of the references (0 to 1), if ever.
+    /// Certainty of the effect if the larger of both caches is full after `filled` of the references (0 to 1), if ever.
     pub fn certainty(&self, filled: Option<f64>) -> Certainty {
         let scale = self.ratio.abs().max(GAIN_LEAST);
         match self.uncertainty() {
@@ -96,7 +96,7 @@ impl Gain {
     }
 }
 
-/// What was replayed to judge an addition of memory and a change of policy.
+/// Hit ratios for judging an addition of memory and a change of policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
     /// The present policy with the present memory.
@@ -111,7 +111,7 @@ pub struct Evidence {
     pub distinct: u64,
 }
 
-/// What to do.
+/// Advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Record a longer trace: all blocks of this one fit in the present memory.
@@ -127,17 +127,17 @@ pub enum Advice {
 }
 
 impl Evidence {
-    /// What the addition gains under the present policy.
+    /// Gain of the addition under the present policy.
     pub fn addition(&self) -> Gain {
         Gain::between(&self.present, &self.grown)
     }
 
-    /// What the best other policy gains with the present memory.
+    /// Gain of the best other policy with the present memory.
     pub fn change(&self) -> Option<Gain> {
         self.changed.map(|changed| Gain::between(&self.present, &changed))
     }
 
-    /// What to do, by [`GAIN_LEAST`].
+    /// The advice, by [`GAIN_LEAST`].
     pub fn advice(&self) -> Advice {
         if self.present.cell.blocks >= self.distinct {
             return Advice::Record;
@@ -164,7 +164,7 @@ const SIZES_AT_A_TIME: u32 = 8;
 const PRECISION: f64 = 1.0 / 64.0;
 
 /// The smallest size that `reaches` the goal, where `range` is a size that does not (or 0) and one that does. `reaches` is
-/// asked about several ascending sizes at a time. Where hit ratios do not grow with size, a smaller one may reach it, too; the
+/// called with several ascending sizes at a time. If hit ratios do not grow with size, a smaller one may reach it, too; the
 /// one returned always does.
 pub fn smallest<E>(range: [u64; 2], mut reaches: impl FnMut(&[u64]) -> Result<Vec<bool>, E>) -> Result<u64, E> {
     let [mut low, mut high] = range;

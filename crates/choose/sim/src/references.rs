@@ -22,7 +22,7 @@ pub enum Ops {
     Writes,
 }
 
-/// What was given is none of the [`Ops`].
+/// The text is none of the [`Ops`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected all, reads or writes")]
 pub struct NoOps;
@@ -66,7 +66,7 @@ pub struct Options {
     pub requests_most: u64,
 }
 
-/// What was read, before anything was dropped.
+/// Counts of the input, before anything was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requests of every kind.
@@ -101,7 +101,7 @@ impl Totals {
     }
 }
 
-/// Which stream each reference belongs to. Where all belong to one, it takes no memory.
+/// Which stream each reference belongs to. If all belong to one, it takes no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// By number, in the order of their first reference.
@@ -111,7 +111,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// The stream of reference number `at`. Where a policy does not look at it, nothing is loaded.
+    /// The stream of reference number `at`. Nothing is loaded for a policy that does not use it.
     #[inline(always)]
     pub fn of(&self, at: usize) -> Stream {
         let number = self.numbers.get(at).copied().unwrap_or(0);
@@ -204,13 +204,13 @@ pub struct References {
     pub blocks: Vec<Block>,
     /// Bytes in a block.
     pub block_bytes: u32,
-    /// What was read.
+    /// Counts of the input.
     pub totals: Totals,
     /// The sample that `ids` are, if they are one.
     pub sample: Option<Sample>,
-    /// What is known of the code that issues them, for policies that use it.
+    /// Patterns of the code that issues them, for policies that use it.
     pub patterns: Option<Patterns>,
-    /// The identity of what each of them read or wrote, 0 where the trace does not say; empty if it never does, or if only some
+    /// The identity of the contents that each of them read or wrote, 0 if the trace has none; empty if it never has one, or if only some
     /// references are taken.
     pub contents: Vec<u64>,
 }
@@ -334,7 +334,7 @@ pub struct Loader {
     totals: Totals,
     /// The block that each tenant referenced last, where repeats are dropped.
     last: hashbrown::HashMap<u32, Block>,
-    /// Above so many references, a sample of the blocks is taken.
+    /// Above this many references, a sample of the blocks is taken.
     most: usize,
 }
 
@@ -413,7 +413,7 @@ impl Loader {
         if !self.options.collapse && self.options.sample.is_none() {
             self.totals.references += last - first + 1;
             if request.content != 0 || !self.contents.is_empty() {
-                // Requests before did not say what they read or wrote.
+                // Earlier requests had no identity of their contents.
                 self.contents.resize(self.ids.len() + self.waiting.len(), 0);
                 self.contents.extend((0..=last - first).map(|block| content_of(request.content, block)));
             }

@@ -8,14 +8,14 @@ use crate::References;
 use crate::references::Streams;
 use crate::writes::Writes;
 
-/// References between two reports of progress and two looks at the gauges, at the least.
+/// References between two reports of progress and two readings of the gauges, at the least.
 pub(crate) const STRETCH: usize = 1 << 16;
-/// How far ahead a policy is told which slot comes, so that its state is near when it does.
+/// How far ahead a policy is given the slot that comes, so that its state is near when it does.
 const AHEAD: usize = 32;
 /// The same for what lies beside that state.
 const NEAR: usize = 12;
 
-/// What to watch while a policy runs.
+/// Values to observe while a policy runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch<'a> {
     /// The first references, which are replayed but not counted.
@@ -38,7 +38,7 @@ impl Watch<'_> {
     }
 }
 
-/// What a replay counted, without the warm-up.
+/// Counts of a replay, without the warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// References.
@@ -51,7 +51,7 @@ pub struct Counts {
     pub write_hits: u64,
     /// Blocks that left to make room.
     pub evictions: u64,
-    /// Where the references are a sample: the sum over its blocks of the squares of their misses, and else 0.
+    /// If the references are a sample: the sum over its blocks of the squares of their misses, and else 0.
     pub misses_squared: u64,
 }
 
@@ -67,7 +67,7 @@ pub struct Series {
 /// The result of one replay.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What was counted.
+    /// The counts.
     pub counts: Counts,
     /// The policy's gauges over time, if they were asked for and it has any.
     pub series: Series,
@@ -247,7 +247,7 @@ impl<'a> Cache<'a> {
         self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 })
     }
 
-    /// The reference number `at`. Where a policy does not look at its block, stream or kind, that is not loaded: so a hit and a miss
+    /// The reference number `at`. Its block, stream or kind is not loaded for a policy that does not use it: a hit and a miss
     /// have each their own.
     #[inline(always)]
     fn access(&self, slot: Slot, at: usize) -> Access {
@@ -340,7 +340,7 @@ mod tests {
         loader.finish()
     }
 
-    /// The streams that a policy is told of.
+    /// The streams that a policy is given.
     fn heard(references: &References) -> Vec<u64> {
         let streams = Arc::default();
         let recorder = Recorder { queue: std::collections::VecDeque::new(), streams: Arc::clone(&streams) };

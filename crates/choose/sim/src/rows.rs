@@ -76,7 +76,7 @@ impl Row {
     }
 }
 
-/// What is replayed.
+/// The replays.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The policies.
@@ -93,7 +93,7 @@ pub struct Plan {
     pub threads: usize,
 }
 
-/// What a plan gave.
+/// Results of the replays.
 pub struct Replayed {
     /// A row for each policy and size, in their order.
     pub rows: Vec<Row>,
@@ -182,7 +182,7 @@ pub fn replayed_sizes(references: &References, size: u64) -> Vec<u32> {
     sizes.into_iter().map(|size| size.clamp(1, references.distinct())).collect()
 }
 
-/// What `runs`, one for each of the [`replayed_sizes`] of `size`, say of a policy with so many `ghosts`.
+/// The row of `runs`, one for each of the [`replayed_sizes`] of `size`, of a policy with this many `ghosts`.
 ///
 /// # Panics
 /// If there are fewer.
@@ -215,7 +215,7 @@ fn at_size(references: &References, policy: &str, curve: &stack::Curve, size: u6
         .with_writes(curve.writes, curve.write_hits(sizes[0]))
 }
 
-/// What `misses` at the [`replayed_sizes`] of `size` say, of `counted` references.
+/// Ratios of `misses` at the [`replayed_sizes`] of `size`, of `counted` references.
 fn ratios(references: &References, policy: &str, size: u64, counted: u64, misses: &[u64], misses_squared: f64) -> Row {
     let counted_of_trace = references.totals.references as f64 * (counted as f64 / references.ids.len() as f64);
     let estimate = references.sample.map(|sample| {

@@ -44,7 +44,7 @@ impl Sample {
         [(scaled - deviation).round().max(1.0) as u32, ((scaled + deviation).round() as u32).max(1)]
     }
 
-    /// The miss ratio of a trace of `references`, of which the blocks of this sample missed as `misses` says.
+    /// The miss ratio of a trace of `references`, of which the blocks of this sample have these `misses`.
     pub fn estimate(self, references: f64, misses: &Misses) -> Estimate {
         let expected = references * self.rate();
         // Each block is in the sample with probability R, independently of the others: misses / R is the

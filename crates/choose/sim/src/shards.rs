@@ -45,7 +45,7 @@ pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u
     parts
 }
 
-/// The references in the parts that a server with so many shards has, the trace's volumes being its disks in their order.
+/// The references in the parts that a server with this many shards has, the trace's volumes being its disks in their order.
 pub fn as_served(references: &References, shards: u32) -> Vec<References> {
     let block_bytes = u64::from(references.block_bytes);
     split(references, shards, |block| shard_of(Volume(block.volume), block.index * block_bytes, shards))

@@ -93,7 +93,7 @@ pub fn in_blocks(sizes: &[Sizes], distinct: u64, block_bytes: u32) -> Result<Vec
     Ok(blocks)
 }
 
-/// What is wrong with a size.
+/// An error in a size.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SizeError {
     /// It is neither a share nor a number of bytes or blocks.

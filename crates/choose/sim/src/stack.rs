@@ -38,7 +38,7 @@ struct Group {
 
 impl Curve {
     /// About the sum over the blocks of the squares of their misses in a cache of `size` blocks, where the references
-    /// are a sample; else 0. What it exceeds the square of the mean by is told by how the groups differ.
+    /// are a sample; else 0. Its excess over the square of the mean follows from the differences of the groups.
     pub fn misses_squared(&self, size: u32) -> f64 {
         let at = (size as usize).min(self.hits.len() - 1);
         let misses: Vec<f64> = self.groups.iter().map(|group| (group.references - group.hits[at]) as f64).collect();

@@ -1,8 +1,8 @@
-//! What is said of a trace beside the rows of its replay.
+//! The description of a trace beside the rows of its replay.
 
 use crate::References;
 
-/// What was replayed.
+/// The replayed trace.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TraceSummary {
     /// The trace.

@@ -5,13 +5,13 @@ use std::str::FromStr;
 /// The references that warm the cache, as a user writes them: `100k`, or `10%` of all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Warmup {
-    /// So many.
+    /// A number of references.
     References(usize),
     /// A share of all, from 0 to below 1.
     Share(f64),
 }
 
-/// What is wrong with a warm-up.
+/// An error in a warm-up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WarmupError {
     /// It is no number and no share.

@@ -1,6 +1,6 @@
 //! Which references write.
 
-/// Which references write. Where none does, it takes no memory.
+/// Which references write. If none does, it takes no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
     /// A bit for each reference up to the last that writes.

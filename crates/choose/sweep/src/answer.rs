@@ -16,14 +16,14 @@ use crate::table::of_rows;
 /// The key of the metadata of a job's table: [`About`] as JSON.
 pub(crate) const METADATA: &str = "nigh";
 
-/// What is said of a job beside its rows.
+/// Description of a job beside its rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct About {
     /// All that the rows depend on, as JSON.
     pub job: String,
     /// The trace.
     pub trace: TraceSummary,
-    /// What to know when reading the figures.
+    /// Remarks on the figures.
     pub notes: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn of_job(about: &About, key: &Key, rows: &[Row]) -> RecordBatch {
 }
 
 impl About {
-    /// What is said beside the rows of a job's `table`, if it is one.
+    /// The description beside the rows of a job's `table`, if it is one.
     pub fn of(table: &RecordBatch) -> Option<About> {
         serde_json::from_str(table.schema_ref().metadata().get(METADATA)?).ok()
     }

@@ -1,4 +1,4 @@
-//! What a trace is, wherever it lies: its length and a hash of its content.
+//! Identity of a trace, wherever it lies: its length and a hash of its content.
 
 use std::fmt;
 use std::fs::File;
@@ -113,7 +113,7 @@ mod tests {
         }
         bytes.push(7);
         assert_ne!(of(&bytes), before);
-        // What is not noticed: a byte between two pages.
+        // An undetected change: a byte between two pages.
         bytes.pop();
         bytes[PAGE as usize + 1] ^= 1;
         assert_eq!(of(&bytes), before);

@@ -31,7 +31,7 @@ pub enum Error {
         key: String,
         /// Its value as it was given.
         given: String,
-        /// What is wrong, or what was expected.
+        /// The error, or the expected form.
         problem: String,
     },
     /// A trace that is named by a URI.
@@ -45,7 +45,7 @@ pub enum Error {
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
     /// The name of a file that is not UTF-8.
@@ -69,7 +69,7 @@ pub enum Error {
         name: String,
         /// Its requests.
         requests: u64,
-        /// What they would have to do.
+        /// The operation that they would need.
         what: &'static str,
     },
     /// A trace is not the one that the job was made for.

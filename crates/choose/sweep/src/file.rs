@@ -1,4 +1,4 @@
-//! A job's table as a Parquet file that tells whether it is whole.
+//! A job's table as a Parquet file that shows whether it is whole.
 //!
 //! Between the columns and the footer lies a hash of all other bytes and of the key, where no reader of Parquet looks. A file
 //! that was cut short or damaged, or that has the name of another job, is therefore found before it is decoded.
@@ -62,7 +62,7 @@ pub fn decode(key: &Key, bytes: Vec<u8>) -> Option<RecordBatch> {
     table.with_schema(schema).ok()
 }
 
-/// Where the footer begins.
+/// Beginning of the footer.
 fn footer(bytes: &[u8]) -> Option<usize> {
     let end: &[u8; END] = bytes.last_chunk()?;
     let (length, magic) = end.split_first_chunk::<4>()?;

@@ -21,7 +21,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
-/// What a folder has of a job.
+/// State of a job in a folder.
 #[derive(Debug)]
 pub enum Found {
     /// No result.
@@ -33,7 +33,7 @@ pub enum Found {
 }
 
 impl Folder {
-    /// The folder `path`, which is created if there is none. What killed sweeps left in it is removed.
+    /// The folder `path`, which is created if there is none. Leftovers of killed sweeps are removed.
     pub fn create(path: &Path) -> Result<Folder, Error> {
         let folder = Folder(path.to_owned());
         fs::create_dir_all(path).map_err(|error| folder.error(error))?;
@@ -50,7 +50,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where the result of the job `key` is, or would be.
+    /// Path of the result of the job `key`, whether or not it exists.
     pub fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{key}{SUFFIX}"))
     }

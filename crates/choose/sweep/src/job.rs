@@ -27,7 +27,7 @@ pub const RESULTS: u32 = 1;
 pub struct Job {
     /// The path or URI of the trace.
     pub trace: String,
-    /// The trace in rows: the end of its path, as much of it as tells it from the other traces of the sweep.
+    /// The trace in rows: the end of its path, as much of it as distinguishes it from the other traces of the sweep.
     pub name: String,
     /// The content that the trace must have, if it is known.
     pub content: Option<Content>,
@@ -46,7 +46,7 @@ struct Written<'a> {
     settings: &'a Texts,
 }
 
-/// What a job's key is the hash of: all that its rows depend on. Where the trace lies is not part of it.
+/// Input of the hash that is a job's key: all that its rows depend on. The place of the trace is not part of it.
 #[derive(Serialize)]
 struct Keyed<'a> {
     results: u32,
@@ -94,7 +94,7 @@ impl Job {
         serde_json::to_string(&written).expect("text and numbers are JSON")
     }
 
-    /// What a key is the hash of, in JSON: the same for the same job.
+    /// Input of the key's hash, in JSON: the same for the same job.
     fn keyed(&self, content: &Content) -> String {
         let keyed =
             Keyed { results: RESULTS, name: &self.name, content: content.to_string(), settings: &self.settings.texts };

@@ -68,7 +68,7 @@ impl Keys {
         Error::Missing(self.written(key))
     }
 
-    /// What is wrong with the value of `key`.
+    /// An error in the value of `key`.
     pub(crate) fn wrong(&self, key: &str, given: impl ToString, problem: impl ToString) -> Error {
         Error::Value { key: self.written(key), given: given.to_string(), problem: problem.to_string() }
     }

@@ -1,4 +1,4 @@
-//! What a sweep consists of: `SWEEP.toml`, patterns of files, and the names of traces.
+//! Definition of a sweep: `SWEEP.toml`, patterns of files, and the names of traces.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const RESULTS_DEFAULT: &str = "results";
 pub struct List {
     /// Paths, patterns of paths, and URIs, and how each is read and replayed.
     pub traces: Vec<(String, Settings)>,
-    /// What paths and patterns are relative to.
+    /// Folder that paths and patterns are relative to.
     pub folder: PathBuf,
     /// The folder of results.
     pub results: PathBuf,
@@ -58,7 +58,7 @@ pub fn is_uri(trace: &str) -> bool {
 }
 
 /// The files that match a pattern (`*`, `?`, `[...]`, and `**` for folders of any depth) in `folder`, in alphabetical order, as
-/// absolute paths. What has none of these characters, or is the name of a file, stands for itself, whether it is there or not.
+/// absolute paths. A text that has none of these characters, or is the name of a file, stands for itself, whether it is there or not.
 /// The name of `folder` is no part of the pattern.
 pub fn expand(folder: &Path, pattern: &str) -> Result<Vec<String>, Error> {
     let text = |path: PathBuf| path.into_os_string().into_string().map_err(|path| Error::Name(path.into()));
@@ -82,8 +82,8 @@ pub fn expand(folder: &Path, pattern: &str) -> Result<Vec<String>, Error> {
     if found.is_empty() { Err(Error::NoMatch(text(path)?)) } else { Ok(found) }
 }
 
-/// A job for each of `traces`, paths or URIs with settings, each path once, with the first settings that it comes with. Traces are named by the ends of their paths, by as many parts as it
-/// takes to tell them apart.
+/// A job for each of `traces`, paths or URIs with settings, each path once, with the first settings that it comes with. Traces
+/// are named by the ends of their paths, by as many parts as it takes to distinguish them.
 pub fn jobs(mut traces: Vec<(String, Settings)>) -> Vec<Job> {
     let mut seen = HashSet::new();
     traces.retain(|(trace, _)| seen.insert(trace.clone()));

@@ -51,7 +51,7 @@ pub(crate) struct Texts {
     warmup: Option<String>,
 }
 
-/// How traces are read and replayed: policies, sizes, and what flags of `nigh sim` say.
+/// How traces are read and replayed: policies, sizes, and the settings that flags of `nigh sim` have.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(crate) texts: Texts,

@@ -23,7 +23,7 @@ impl Task {
     }
 }
 
-/// What became of a job: its table, or why there is none.
+/// Result of a job: its table, or why there is none.
 #[derive(Debug)]
 pub struct Outcome {
     /// The job.

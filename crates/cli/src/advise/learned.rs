@@ -48,7 +48,7 @@ fn identity(input: &InputArgs) -> anyhow::Result<(u32, bool)> {
     })
 }
 
-/// What `studied` shows of the program that was recorded at `trace`.
+/// The profile of the program that was recorded at `trace`, from `studied`.
 pub(crate) fn profile(trace: &Path, studied: &Studied) -> anyhow::Result<Profile> {
     let (frames, depth) = identity(&studied.input)?;
     let column = studied.input.stream.as_deref().map(str::parse).transpose()?;

@@ -10,10 +10,10 @@ use nigh_record::Board;
 const FREE_LEAST: u64 = 256 << 20;
 const FREE_LEAST_PART: u64 = 16;
 
-/// The read-ahead of a device that does not say: the kernel's default.
+/// The read-ahead of a device that does not report it: the kernel's default.
 const READ_AHEAD: u64 = 128 << 10;
 
-/// Where the controllers are mounted.
+/// Mount point of the controllers.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// A limit, and how the memory below it is used, in bytes.
@@ -30,7 +30,7 @@ impl Memory {
         self.used.saturating_sub(self.files)
     }
 
-    /// What file pages can take.
+    /// Memory that file pages can take.
     fn room(&self) -> u64 {
         self.limit.saturating_sub(self.other())
     }

@@ -1,4 +1,4 @@
-//! What is said of profiles and advised runs.
+//! Texts on profiles and advised runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -86,7 +86,7 @@ fn rest(text: &mut String, codes: &[&Code]) {
     }
 }
 
-/// What a profile knows.
+/// The contents of a profile.
 pub(super) fn known(profile: &Profile) -> String {
     let mut text = format!("{}: devices read {} without advice\n", profile.program, bytes(profile.read_bytes));
     let alone = if profile.is_left_alone() { ": it runs without advice" } else { "" };
@@ -108,7 +108,7 @@ pub(super) fn known(profile: &Profile) -> String {
     text
 }
 
-/// What advice did in a run.
+/// Effects of advice in a run.
 pub(super) fn run(profile: &Profile, tallies: &BTreeMap<u64, Did>) -> String {
     let mut text = String::new();
     let head =

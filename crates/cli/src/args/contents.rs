@@ -7,7 +7,7 @@ use clap::Args;
 // No doc comment: clap would head the help of `sim` with it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContentsArgs {
-    /// What the blocks of the trace contain: a file that names images, or describes generated disks (docs/contents.md).
+    /// Contents of the trace's blocks: a file that names images, or describes generated disks (docs/content.md).
     /// The policy is lru unless --policy names others
     #[arg(long, value_name = "FILE")]
     pub(crate) contents: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Flags of what a server gives up before clients come.
+//! Flags of the rights that a server drops before clients come.
 
 use std::path::PathBuf;
 

@@ -9,7 +9,7 @@ use super::HardeningArgs;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LevelArgs {
-    /// Where servers connect, such as tcp:10.0.0.5:10810
+    /// Address for servers, such as tcp:10.0.0.5:10810
     #[arg(long, value_name = "tcp:HOST:PORT")]
     pub(crate) listen: String,
     /// Memory for blocks, such as 64G
@@ -49,7 +49,7 @@ pub(crate) struct LevelArgs {
     pub(crate) control: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) hardening: HardeningArgs,
-    /// What to log: error, warn, info, debug or trace
+    /// Lines to log: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
 }

@@ -14,7 +14,7 @@ Delete the profile to begin anew.";
 
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArgs {
-    /// What is known of the program. If there is no such file, this run is recorded without advice, and the file is written
+    /// Profile of the program. If there is no such file, this run is recorded without advice, and the file is written
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: PathBuf,
     /// Record the calls for one of eight files, and improve the profile by what they show

@@ -1,4 +1,4 @@
-//! What the help of `serve` has after its flags.
+//! The help of `serve` after its flags.
 
 pub(super) const SERVE_HELP: &str = "\
 Targets:

@@ -30,7 +30,7 @@ pub(crate) struct LayoutArgs {
     /// Seed of the random cuts and of the places of the pieces
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where the first file begins, such as 2G; use it to place several programs' files on one disk
+    /// Beginning of the first file, such as 2G; use it to place several programs' files on one disk
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) at: String,
     /// Use the places of the files on this machine's disk (FIEMAP), found by their paths in --files
@@ -101,7 +101,7 @@ pub(crate) enum TraceCommand {
     /// Generate a workload
     #[command(after_long_help = crate::generators::generators_help())]
     Generate {
-        /// What to generate, such as 'zipf:blocks=1M:alpha=0.9' (see below)
+        /// Workload to generate, such as 'zipf:blocks=1M:alpha=0.9' (see below)
         spec: String,
         /// The file to write, or '-' for standard output; its name determines format and compression
         to: PathBuf,

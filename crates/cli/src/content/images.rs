@@ -40,7 +40,7 @@ pub(super) struct Extent {
     pub(super) index: u32,
 }
 
-/// Where a block is.
+/// Place of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) image: u32,

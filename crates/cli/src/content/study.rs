@@ -21,10 +21,10 @@ use super::images::{EXTENT_BLOCKS, Extent, Images, Place};
 /// Extents of a batch.
 const BATCH: usize = 32;
 
-/// One block of so many is decoded to measure the time that takes.
+/// One block of this many is decoded to measure the time that takes.
 const DECODED: usize = 8;
 
-/// What a distinct block takes, and how often it is there.
+/// Memory of a distinct block, and the number of its copies.
 pub(super) struct Distinct {
     pub(super) copies: u32,
     pub(super) lz4: u16,
@@ -62,7 +62,7 @@ impl Cost {
     }
 }
 
-/// What each step costs.
+/// Processor time of each step.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Costs {
     pub(super) hash: Cost,
@@ -94,7 +94,7 @@ impl Costs {
     }
 }
 
-/// What was found.
+/// Findings.
 #[derive(Default)]
 pub(super) struct Study {
     /// Blocks, and those of them that are zero.

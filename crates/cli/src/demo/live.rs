@@ -30,7 +30,7 @@ const BLOCK: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Blocks of a disk: 128 MiB.
 const BLOCKS: u64 = 32 << 10;
-/// Blocks that are written between two looks at the signal.
+/// Blocks that are written between two checks of the signal.
 const STRETCH: u64 = 256;
 
 /// The images of the tenants' disks, in a folder that is removed when this is dropped.
@@ -72,7 +72,7 @@ impl Disks {
     }
 }
 
-/// What a block of a tenant's disk holds: no two are alike.
+/// Content of a block of a tenant's disk: no two are alike.
 fn content(tenant: usize, block: u64) -> [u8; BLOCK] {
     let mut content = [0; BLOCK];
     let mut word = (block << 8 | tenant as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -83,7 +83,7 @@ fn content(tenant: usize, block: u64) -> [u8; BLOCK] {
     content
 }
 
-/// What came of serving the requests through one policy.
+/// Result of serving the requests through one policy.
 pub(super) struct Served {
     /// Of each tenant.
     pub(super) hits: [Hits; TENANTS.len()],
@@ -191,7 +191,7 @@ impl Turns<'_> {
     }
 }
 
-/// Sends `requests` by all clients, and says how long each took.
+/// Sends `requests` by all clients, and returns how long each took.
 fn drive(
     server: &Service,
     socket: &Path,
@@ -227,7 +227,7 @@ fn drive(
     };
     std::thread::scope(|scope| {
         let guarded = || {
-            // Where one fails, the others need not go on.
+            // If one fails, the others need not go on.
             client().inspect_err(|_| {
                 if let Ok(mut turn) = turns.lock() {
                     turn.next = requests.len();

@@ -34,7 +34,7 @@ pub(super) fn run(args: &GuardArgs, run: &GuardRunArgs, state: &Path) -> anyhow:
         ("", None) if !is_root() => nigh_guard::delegated(&args.cgroupfs, &args.procfs)?,
         (below, _) => below.to_owned(),
     };
-    // What would prevent protection is reported before the command starts.
+    // Obstacles to protection are reported before the command starts.
     let version = Tree::open(&args.cgroupfs, &reach)?.version();
     version.limits().into_iter().for_each(|limits| output::tell(format_args!("nigh: note: {limits}")));
     let within = match &run.within {
@@ -77,7 +77,7 @@ fn manager_is_there() -> bool {
     Path::new("/run/systemd/system").is_dir() && (is_root() || of_user())
 }
 
-/// What was done while a command ran for `elapsed`, in one line.
+/// Protection while a command ran for `elapsed`, in one line.
 fn line(summary: &Summary, elapsed: Duration) -> String {
     let counts = &summary.counts;
     let by = if summary.had_other { " (another guard was running)" } else { "" };

@@ -1,4 +1,4 @@
-//! What the quantities are that policies report of themselves.
+//! Meanings of the quantities that policies report of themselves.
 
 use nigh_policy::registry;
 
@@ -53,7 +53,7 @@ const ABOUT: &[(&str, &str, &str)] = &[
     ("", "ghosts", "evicted blocks that are remembered"),
 ];
 
-/// What `quantity` of `policy` is; nothing where that is not known. A policy that stands on another reports that one's, too.
+/// The meaning of `quantity` of `policy`; empty if it is unknown. A policy that stands on another reports that one's, too.
 pub(super) fn about(policy: &str, quantity: &str) -> &'static str {
     let name = policy.split(':').next().unwrap_or(policy);
     if name == "auto" && registry().iter().any(|info| info.name == quantity) {

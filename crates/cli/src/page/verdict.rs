@@ -14,7 +14,7 @@ pub(crate) struct Score<'a> {
     pub(crate) value: f64,
 }
 
-/// Who does best where the policies differ most.
+/// The best policy at the size where policies differ most.
 pub(crate) struct Comparison<'a> {
     /// The size at which they do.
     pub(crate) bytes: u64,
@@ -50,7 +50,7 @@ impl<'a> Comparison<'a> {
         Some(Comparison { bytes, present, best, equal_bytes })
     }
 
-    /// What less memory is enough for, if less is.
+    /// Smaller memory that is enough for the same hits, if there is any.
     pub(crate) fn memory(&self) -> Option<(String, String)> {
         let Comparison { bytes, present, best, equal_bytes } = *self;
         (equal_bytes < bytes && best != present).then(|| {

@@ -11,7 +11,7 @@ use super::{Question, TARGET_SHARE};
 use crate::results::{Found, Results};
 use crate::sim::{self, Plan};
 
-/// What the replays say.
+/// Results of the replays.
 pub(super) struct Answers {
     pub(super) question: Question,
     /// The present policy.
@@ -23,9 +23,9 @@ pub(super) struct Answers {
     pub(super) most: f64,
     /// The hit ratio that is to be reached.
     pub(super) target: f64,
-    /// Where the present and the best other policy reach it, if any size does.
+    /// Sizes at which the present and the best other policy reach it, if any does.
     pub(super) reached: [Option<Cell>; 2],
-    /// Where the best other policy hits as much as the present one does with the present memory.
+    /// Size at which the best other policy hits as much as the present one does with the present memory.
     pub(super) equal: Option<Cell>,
     /// The hit ratio of OPT with the present memory.
     pub(super) bound: Option<f64>,

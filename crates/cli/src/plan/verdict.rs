@@ -17,12 +17,12 @@ use crate::timed::Timing;
 /// The version of the JSON that [`Document`] becomes.
 const SCHEMA: u32 = 1;
 
-/// What follows from the answers.
+/// Conclusions from the answers.
 pub(super) struct Verdict<'a> {
     pub(super) answers: &'a Answers,
     pub(super) trace: TraceSummary,
     pub(super) advice: Advice,
-    /// What the advised change gains; what the addition gains where none is advised.
+    /// Gain of the advised change; that of the addition if none is advised.
     pub(super) gain: Gain,
     pub(super) certainty: Certainty,
     /// Gaps of the trace, as far as they are known.

@@ -1,4 +1,4 @@
-//! What a verdict says: a headline, a sentence on each thing that was asked, and what to type next.
+//! A verdict in words: a headline, a sentence on each question, and the next command.
 
 use std::path::Path;
 
@@ -401,7 +401,7 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: b
         Advice::Change | Advice::Grow | Advice::Both if taken == Some(Taken::Above) => {
             format!("nigh sim {trace} --policy linux,opt --size {},{} --html report.html", flag(have), flag(grown))
         }
-        // Nobody said that the cache has this memory.
+        // The memory of the cache was assumed.
         Advice::Change | Advice::Grow | Advice::Both if args.have.is_none() => {
             format!("nigh plan {trace} --have {}    # with the memory that the cache has: this was assumed", flag(have))
         }

@@ -158,7 +158,7 @@ impl<'a> Writing<'a> {
                 tid: io.tid,
                 asked: length,
                 result: if io.result == 0 { length.into() } else { io.result.into() },
-                // What was asked above the disk is not known.
+                // Requests above the disk are not known.
                 device_bytes: 0,
             })?;
         }

@@ -1,4 +1,4 @@
-//! What recordings of programs and disks have in common: their limits, and what is kept after an error.
+//! Limits of recordings of programs and disks, and the files that are kept after an error.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Limits {
     const NONE: Limits = Limits { time: None, calls: u64::MAX, bytes: u64::MAX };
 }
 
-/// What is recorded of a program.
+/// Options of a program's recording.
 pub(crate) struct Options {
     pub(super) private: bool,
     /// Also page faults in mappings of files.

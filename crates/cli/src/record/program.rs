@@ -134,7 +134,7 @@ fn record(
     }
 }
 
-/// Completes the file and says what is in it.
+/// Completes the file and reports its contents.
 fn finish(
     mut recorder: Recorder,
     collector: &Collector,
@@ -194,7 +194,7 @@ pub(super) fn next(file: &Path, summary: &Summary) -> String {
     format!("next:\n  nigh trace info {file}\n  nigh patterns {file}\n  nigh plan {file}\n")
 }
 
-/// What was recorded.
+/// Summary of the recording.
 pub(super) fn said(summary: &Summary, seconds: f64) -> String {
     let Summary { calls, processes, files, bytes_read, bytes_written, faults, lost, missed, .. } = *summary;
     let lost = match lost {

@@ -7,7 +7,7 @@ use super::Plan;
 use crate::args::ServeArgs;
 use crate::sandbox::{Rules, change, read, socket};
 
-/// What `plan` needs. It can wait for targets.
+/// The files and sockets that `plan` needs. It can wait for targets.
 pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
     for disk in plan.settings.exports.iter().map(|export| &export.disk) {
         // Afterwards, it cannot be known which process has locked it.
@@ -25,7 +25,7 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
             rules.beside(path, socket());
         }
     }
-    // A file beside each says that the server ended as it should.
+    // A file beside each marks that the server ended as it should.
     vhost.iter().for_each(|vhost| rules.beside(&vhost.socket, socket() | change()));
     control.iter().for_each(|path| rules.beside(path, socket()));
     record.iter().for_each(|recording| rules.beside(&recording.file, change()));

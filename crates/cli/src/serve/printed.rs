@@ -1,4 +1,4 @@
-//! What flags and a file amount to, as a file of `--config`.
+//! The settings of flags and a file together, as a file of `--config`.
 
 use nigh_service::{
     Allocation, ExportOptions, ExportSettings, LevelSettings, Settings, SocketSettings, WriteMode, amount,

@@ -1,4 +1,4 @@
-//! What schemes for several cache levels did, as a table and as JSON (docs/json.md).
+//! Results of schemes for several cache levels, as a table and as JSON (docs/json.md).
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ pub(super) struct Found {
     pub(super) results: Vec<Row>,
 }
 
-/// What was counted of one scheme, for all clients or for one.
+/// Counts of one scheme, for all clients or for one.
 #[derive(Serialize)]
 pub(super) struct Figures {
     pub(super) references: u64,
@@ -87,7 +87,7 @@ pub(super) struct Row {
     pub(super) cpu_s: f64,
 }
 
-/// What was counted in each of equal intervals of the references.
+/// Counts in each of equal intervals of the references.
 #[derive(Serialize)]
 pub(super) struct Intervals {
     /// References of the trace up to the end of each.

@@ -1,4 +1,4 @@
-//! What is said of the modelled devices.
+//! Descriptions of the modelled devices.
 
 use nigh_sim::timed::VolumeDevice;
 
@@ -7,7 +7,7 @@ use crate::results::distinct;
 use crate::size::human_bytes;
 
 impl DeviceSummary {
-    /// What is said of one device.
+    /// Description of one device.
     pub(super) fn of(device: &VolumeDevice) -> DeviceSummary {
         DeviceSummary {
             volume: Some(device.volume),
@@ -18,7 +18,7 @@ impl DeviceSummary {
         }
     }
 
-    /// What is said of all devices together, which were asked for by `text`.
+    /// Description of all devices together, which were asked for by `text`.
     pub(super) fn of_all(devices: &[VolumeDevice], text: &str) -> DeviceSummary {
         if let [device] = devices {
             return DeviceSummary::of(device);
@@ -32,7 +32,7 @@ impl DeviceSummary {
         }
     }
 
-    /// What is to be known of devices that are larger than their profiles.
+    /// Notes on devices that are larger than their profiles.
     pub(super) fn notes(devices: &[DeviceSummary]) -> Option<String> {
         let stretched = devices.iter().filter_map(|device| Some((device, device.profile_bytes?)));
         let stretched: Vec<String> = stretched

@@ -1,4 +1,4 @@
-//! What a timed simulation found, as tables, as JSON (docs/json.md) and as CSV.
+//! Results of a timed simulation, as tables, as JSON (docs/json.md) and as CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -214,7 +214,7 @@ pub(super) struct DiskRow {
     device_bytes: u64,
 }
 
-/// One level. Counts are of blocks, unless their names say otherwise.
+/// One level. Counts are of blocks, unless their names have another unit.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LevelRow {
     pub(super) hits: u64,
@@ -286,7 +286,7 @@ pub(super) struct ProgramRow {
     pub(super) name: String,
     pub(super) execution_s: f64,
     pub(super) waited_s: f64,
-    /// Where programs are tenants.
+    /// If programs are tenants.
     #[serde(flatten)]
     pub(super) ahead: Option<Ahead>,
 }
@@ -306,7 +306,7 @@ pub(super) struct Ahead {
     pub(super) prefetch_lateness: Option<f64>,
 }
 
-/// Which share of the blocks read was in sequences of at most so many blocks.
+/// Which share of the blocks read was in sequences of at most this many blocks.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Sequences {
     pub(super) size_blocks: Vec<u64>,
@@ -381,7 +381,7 @@ impl Row {
         }
     }
 
-    /// What is compared: the policy, and how contents are used.
+    /// Label for comparisons: the policy, and how contents are used.
     pub(super) fn label(&self) -> String {
         let Figures { policy, .. } = &self.figures;
         match self.content.as_deref() {

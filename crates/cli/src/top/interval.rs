@@ -1,4 +1,4 @@
-//! What happened between two looks at a server.
+//! The change of a server's counters between two samples.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use crate::args::SortArg;
 
-/// Statistics, and when they were told.
+/// Statistics, and when they were sampled.
 pub(super) struct Look {
     pub(super) at: Instant,
     pub(super) status: Statistics,
 }
 
-/// What happened between two looks, and what was held at the second.
+/// The change of counters between two samples, and the state at the second.
 #[derive(Debug, Serialize)]
 pub(super) struct Interval {
     schema: u32,
@@ -53,7 +53,7 @@ pub(super) struct ContentRow {
 #[derive(Debug, Serialize)]
 pub(super) struct LevelRow {
     path: String,
-    /// What it holds.
+    /// Bytes of its blocks.
     pub(super) stored_bytes: u64,
     pub(super) bytes: u64,
     /// Blocks that were loaded from it.

@@ -11,13 +11,13 @@ use crate::args::SortArg;
 use crate::size::{human_bytes, percent};
 use crate::table::Table;
 
-/// What a level server said, and when.
+/// A sample of a level server's status.
 pub(super) struct LenderLook {
     at: Instant,
     status: LenderStatistics,
 }
 
-/// What a level server did between two looks.
+/// The change of a level server's counters between two samples.
 #[derive(Serialize)]
 pub(super) struct LenderInterval {
     schema: u32,
@@ -46,7 +46,7 @@ struct FileRow {
     stuck: bool,
 }
 
-/// What a client did, or all.
+/// Rates of one client, or of all together.
 #[derive(Serialize)]
 struct ClientRow {
     name: String,

@@ -51,14 +51,14 @@ fn shorten(name: &mut String, most: usize) {
     }
 }
 
-/// What is shown, and how.
+/// The settings of the display.
 struct View {
     interval: Option<Interval>,
     sort: SortArg,
     paused: bool,
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum Action {
     Quit,
@@ -98,7 +98,7 @@ pub(super) fn watch(client: &mut ControlClient, first: Look, every: Duration, so
     result
 }
 
-/// Shows what `next` says of each interval, given the column to sort by, until the user has seen enough.
+/// Shows the result of `next` for each interval, given the column to sort by, until the user quits.
 pub(super) fn watch_text(
     every: Duration,
     sort: SortArg,

@@ -21,7 +21,7 @@ use crate::table::Table;
 /// Into how many parts of equal time the recording is divided.
 const SLICES: usize = 10;
 
-/// What `nigh trace info` reports of reads. Bytes are those of whole blocks, unless they are those of calls.
+/// Reads in the results of `nigh trace info`. Bytes are those of whole blocks, unless they are those of calls.
 #[derive(Serialize)]
 pub(super) struct Recording {
     /// Of blocks. Recording of the same block in a row by a process count once: programs read a block in parts.
@@ -94,7 +94,7 @@ struct Calls {
     bytes_written: u64,
 }
 
-/// What is gathered while the recording is read.
+/// Counts that are gathered while the recording is read.
 struct Gathered {
     loader: Loader,
     /// By number, from 1; 0 is all where programs are not known.
@@ -341,7 +341,7 @@ fn lru(curve: &Curve, block_bytes: u32) -> Lru {
 }
 
 impl Recording {
-    /// What is read again, and by whom.
+    /// Sentences on the blocks that are read again, and their readers.
     fn sentences(&self) -> Vec<String> {
         /// Programs with a smaller share of the reads are left out.
         const SHARE_LEAST: f64 = 0.1;
@@ -425,7 +425,7 @@ impl Recording {
         let _ = write!(text, "\n{rows}");
         more(&mut text, self.files_total, self.files.len());
         if let Some(last) = self.working_set.last() {
-            // As many as tell the slices apart.
+            // As many as distinguish the slices.
             let digits = if last.to_s < 10.0 { 3 } else { 1 };
             let mut rows = Table::new(&["from", "to", "read", "distinct", "for the first time"]);
             for row in &self.working_set {

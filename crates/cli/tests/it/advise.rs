@@ -83,7 +83,7 @@ impl Group {
         ["/bin/sh".into(), "-c".into(), text]
     }
 
-    /// Runs `script` with advice. Returns what devices read, and what nigh said.
+    /// Runs `script` with advice. Returns what devices read, and nigh's output.
     fn advised(&self, folder: &Path, script: &str) -> (u64, String) {
         let script = self.script(script);
         let output = advise(folder, &["--report"], &script.each_ref().map(String::as_str)).output().unwrap();
@@ -324,7 +324,7 @@ fn advise_13_a_warm_cache_is_no_gain() {
     assert_eq!(profile(), before, "nothing was learned");
 }
 
-/// What a killed run left beside the profile is removed by the next one that records.
+/// Leftovers of a killed run beside the profile are removed by the next one that records.
 #[test]
 fn recordings_of_killed_runs_are_removed() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! What was replayed is what serves: `nigh sim` and `nigh serve` at their default settings hit the same requests.
+//! The replayed policy is the one that serves: `nigh sim` and `nigh serve` at their default settings hit the same requests.
 //!
 //! `cargo xtask agreement` does this on whole traces; without it, on the first requests of each.
 

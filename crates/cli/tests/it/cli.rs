@@ -1,4 +1,4 @@
-//! The binary as people and scripts use it: what it prints, where, and what it says to bad input.
+//! The binary as people and scripts use it: its output, its streams, and its errors about bad input.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -24,7 +24,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// What is in it, but for the files named.
+    /// Its files, but for those named.
     fn others(&self, known: &[&str]) -> Vec<String> {
         let names = std::fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
         names.map(|name| name.into_string().unwrap()).filter(|name| !known.contains(&name.as_str())).collect()

@@ -1,4 +1,4 @@
-//! docs/cli.md is what `--help` says. `cargo xtask docs` writes it again.
+//! docs/cli.md has the texts of `--help`. `cargo xtask docs` writes it again.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ fn help(command: &[String]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The subcommands that a help text lists, with what it says of each.
+/// The subcommands that a help text lists, with its summary of each.
 fn listed(help: &str) -> Vec<(String, String)> {
     let mut listed: Vec<(String, String)> = Vec::new();
     for line in help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty()) {
@@ -30,7 +30,7 @@ fn listed(help: &str) -> Vec<(String, String)> {
     listed
 }
 
-/// Every command with its help, parents first, and what its parent says of it.
+/// Every command with its help, parents first, and its summary by its parent.
 fn commands() -> Vec<(Name, String, Option<String>)> {
     let mut commands = vec![(Name::new(), help(&[]), None)];
     let mut at = 0;

@@ -129,7 +129,7 @@ fn a_trace_may_say_what_is_equal() {
         json(&[&larger[..], &["--device", "ssd-sata", "--pace", "closed", "--content", "none,dedup+zstd"]].concat());
     let [none, zstd] = [0, 1].map(|at| timed["results"][at]["device_reads"].as_u64().unwrap());
     assert!(zstd < none && timed["results"][1]["encoded_hits"].as_u64() > Some(1000), "{timed}");
-    // Converted, it says the same.
+    // Converted, it has the same contents.
     let parquet = folder.path().join("mail.parquet");
     printed(&["trace", "convert", trace, parquet.to_str().unwrap()]);
     let converted =

@@ -1,4 +1,4 @@
-//! `nigh serve` day by day: who can connect, what the log says, and the configuration file.
+//! `nigh serve` day by day: who can connect, the log, and the configuration file.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -73,7 +73,7 @@ impl Drop for Running {
     }
 }
 
-/// What a server with these arguments logs from its start to its end, while `act` runs.
+/// The log of a server with these arguments from its start to its end, while `act` runs.
 fn log_of(folder: &Folder, arguments: &[&str], act: impl FnOnce(&dyn Fn(&[&str]) -> Output)) -> String {
     let (listen, control) = (format!("unix:{}", folder.text("s ocket")), folder.text("control"));
     let log = std::fs::File::create(folder.path("log")).unwrap();
@@ -239,7 +239,7 @@ fn a_key_that_cannot_be_used_is_blamed_on_its_file() {
     assert!(said.contains(&format!("{certificate} and {key}: ")), "{said}");
 }
 
-/// What fish is offered for the last of these words.
+/// The completions of fish for the last of these words.
 fn completions(words: &[&str], environment: &[(&str, &str)]) -> Vec<String> {
     let mut asked = Command::new(env!("CARGO_BIN_EXE_nigh"));
     asked.env_remove("NIGH_CONTROL").env("NIGH_COMPLETE", "fish").envs(environment.iter().copied());

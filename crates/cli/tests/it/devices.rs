@@ -110,7 +110,7 @@ fn a_profile_is_fitted_to_a_file_that_is_not_changed() {
     assert!(findings.contains("after a nearby read") && findings.contains("matter"), "{findings}");
     let fitted = Profile::parse(&std::fs::read_to_string(path("mine.toml")).unwrap()).unwrap();
     assert_eq!((fitted.bytes(), fitted.title()), (content.len() as u64, image.as_str()));
-    // What is printed without a file is a profile, too, and all of it.
+    // The output without a file is a profile, too, and all of it.
     Profile::parse(&said(&["fit", &image, "--seconds", "1"])).unwrap();
     assert!(std::fs::read(&image).unwrap() == content);
     assert_eq!(std::fs::metadata(&image).unwrap().modified().unwrap(), modified);

@@ -1,4 +1,4 @@
-//! `nigh serve --content`: disks with equal and similar blocks need fewer reads, what is told about it, and wrong settings.
+//! `nigh serve --content`: disks with equal and similar blocks need fewer reads, their statistics, and wrong settings.
 
 use std::os::unix::net::UnixStream;
 use std::process::Command;

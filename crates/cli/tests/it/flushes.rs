@@ -59,7 +59,7 @@ impl Volatile {
         std::fs::write(self.folder.path("order"), "").unwrap();
     }
 
-    /// What is left if the power fails now.
+    /// The contents if the power fails now.
     fn stable(&self) -> Vec<u8> {
         std::fs::read(self.folder.path("stable")).unwrap()
     }
@@ -70,7 +70,7 @@ impl Volatile {
         command.args(["ctl", "--control", &control]).args(arguments).output().unwrap()
     }
 
-    /// What a command prints, or says if it fails.
+    /// The output of a command, or its error if it fails.
     fn says(&self, arguments: &[&str], succeeds: bool) -> String {
         let output = self.ctl(arguments);
         assert_eq!(output.status.success(), succeeds, "{arguments:?}: {output:?}");
@@ -200,7 +200,7 @@ fn flush_7_the_end_of_a_server_names_disks_that_lost_data() {
     server.signal("-TERM");
     assert_eq!(server.process.wait().unwrap().code(), Some(2));
     assert!(server.logged("disk disk: not everything is written")[0].contains("may have lost data"));
-    // What it had is written all the same.
+    // Its data is written all the same.
     assert_eq!(disk.stable()[4096..8192], [0x44; 4096]);
 }
 

@@ -113,7 +113,7 @@ fn full_15_writes_to_a_full_file_system_fail_with_its_error() {
         assert_eq!(client.read(15 << 20, BLOCK).unwrap(), [0; BLOCK]);
         assert!(begin.elapsed() < Duration::from_secs(5));
 
-        // So are those to another disk, and their blocks find room.
+        // The same holds for those to another disk, and their blocks find room.
         let begin = Instant::now();
         let mut other = connect(&server, "other");
         for block in 0..4096 {
@@ -299,7 +299,7 @@ fn bad_16_one_block_fails_only_writes_to_itself() {
     server.end();
 }
 
-/// What a client wrote beyond the new end of a file that became shorter does not make it longer again.
+/// Writes of a client beyond the new end of a file that became shorter do not make it longer again.
 #[test]
 fn shorter_20_files_do_not_grow_again() {
     const MIB: u64 = 1 << 20;
@@ -313,7 +313,7 @@ fn shorter_20_files_do_not_grow_again() {
     server.logged("the file has become shorter");
     assert!(is_full(&client.flush()));
     assert_eq!(std::fs::metadata(&image).unwrap().len(), 4 * MIB);
-    // What is before the end is written and read as ever.
+    // Data before the end is written and read as ever.
     client.write(2 * MIB, &[3; BLOCK]).unwrap();
     assert!(is_full(&client.flush()));
     assert_eq!(client.read(MIB, BLOCK).unwrap(), [1; BLOCK]);

@@ -40,7 +40,7 @@ fn output(command: &mut Command) -> Output {
     command.output().expect("nigh starts")
 }
 
-/// The one line that a failing command says.
+/// The one line that a failing command prints.
 fn complaint(command: &mut Command) -> String {
     let output = output(command);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -48,7 +48,7 @@ fn complaint(command: &mut Command) -> String {
     text
 }
 
-/// A guard that has protected vx, the lines that it says from then on, and the machine.
+/// A guard that has protected vx, the lines that it prints from then on, and the machine.
 fn protecting(machine: &mut Machine, more: &[&str]) -> (Service, BufReader<std::process::ChildStderr>) {
     let mut process = nigh(machine, more).stderr(Stdio::piped()).spawn().unwrap();
     let stderr = BufReader::new(process.stderr.take().unwrap());
@@ -103,7 +103,7 @@ fn it_protects_tells_and_restores_when_it_is_stopped() {
     assert!(nobody.contains("no guard is running"), "{nobody}");
 }
 
-/// The lines that a guard says up to the first with `last` in it.
+/// The lines that a guard prints up to the first with `last` in it.
 fn lines_to(stderr: &mut impl BufRead, last: &str) -> Vec<String> {
     let mut told = Vec::new();
     for line in stderr.lines() {
@@ -118,7 +118,7 @@ fn lines_to(stderr: &mut impl BufRead, last: &str) -> Vec<String> {
 #[test]
 fn while_all_is_well_it_does_not_even_look() {
     let machine = Machine::thrashing(Version::V2);
-    // No files of a disk ever tell of pressure.
+    // The files of a disk never report pressure.
     for name in ["memory", "io"] {
         std::fs::write(machine.proc().join("pressure").join(name), "").unwrap();
     }
@@ -394,7 +394,7 @@ fn last_line(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned()
 }
 
-/// Lets the machine thrash while `work` is done, which may look at it.
+/// Lets the machine thrash while `work` is done, which may read its state.
 fn while_thrashing<T>(machine: &mut Machine, work: impl FnOnce() -> T) -> T {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|threads| {
@@ -409,7 +409,7 @@ fn while_thrashing<T>(machine: &mut Machine, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A command that takes so many seconds, in a group for which there is everything that the kernel would make.
+/// A command that takes this many seconds, in a group for which there is everything that the kernel would make.
 fn command(machine: &Machine, seconds: u32) -> Command {
     machine.group("jobs", None);
     machine.group("jobs/one", None);
@@ -474,7 +474,7 @@ fn beside_a_guard_a_command_leaves_protection_to_it_and_takes_over_when_it_ends(
     assert!(!machine.journal().exists());
 }
 
-/// Whoever is nobody: another user than root, if that can be had here.
+/// A command of another user than root, if that can be had here.
 fn as_nobody(test: &str, machine: &Machine, arguments: &[&str]) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {test}: not being root is tested as root only");
@@ -548,7 +548,7 @@ fn guard_5_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(machine.values(), left);
-    // Whoever reads hangs up.
+    // The reader hangs up.
     drop(stdout);
     let mut stderr = String::new();
     service.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();

@@ -1,4 +1,4 @@
-//! What a server does not let others do.
+//! Requests that a server refuses.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::serving::{Folder, Server, nigh};
 use nigh_nbd::client::Client;
 
-/// What it says when it does not start.
+/// The message of a server that does not start.
 fn refusal(arguments: &[&str]) -> String {
     let output = nigh(&[], arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -43,7 +43,7 @@ fn metrics_14_are_not_open_to_the_network() {
     server.end();
 }
 
-/// What /proc says of each thread of a server, behind this name.
+/// The values in /proc of each thread of a server, behind this name.
 fn of_threads(server: &Server, name: &str) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.id())).unwrap();
     let field = |path: PathBuf| {
@@ -54,7 +54,7 @@ fn of_threads(server: &Server, name: &str) -> Vec<String> {
     tasks.map(|task| field(task.unwrap().path())).collect()
 }
 
-/// Whether the kernel has Landlock; otherwise says that the test is skipped.
+/// Whether the kernel has Landlock; otherwise prints that the test is skipped.
 fn has_landlock(server: &Server, test: &str) -> bool {
     let has = !server.logged("sandbox")[0].contains("no Landlock");
     if !has {
@@ -86,7 +86,7 @@ fn hardened_servers_open_only_what_belongs_to_them() {
         assert!(!added && error.contains("--sandbox-allow"), "{error}");
         let (recorded, error) = nigh(&["ctl", "record", &elsewhere.text("trace.parquet")]);
         assert!(!recorded && error.contains("--sandbox-allow"), "{error}");
-        // What the system says counts, not what others put into names.
+        // The system's error counts, not the text in names.
         let (removed, error) = nigh(&["ctl", "export", "remove", "(os error 13)"]);
         assert!(!removed && error.contains("there is no export") && !error.contains("--sandbox-allow"), "{error}");
     }

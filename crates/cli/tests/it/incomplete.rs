@@ -1,4 +1,4 @@
-//! Recordings that are complete, or say what they lack; and programs that run as without nigh.
+//! Recordings that are complete, or report what they lack; and programs that run as without nigh.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -351,7 +351,7 @@ fn incomplete_5_other_users_change_and_learn_nothing() {
     let test = "incomplete_5_other_users_change_and_learn_nothing";
     let Some(change) = as_nobody(test) else { return };
     let folder = tempfile::tempdir().unwrap();
-    // A program that runs as root, and looks at its recording as another user.
+    // A program that runs as root, and reads its recording as another user.
     let library = "library=${LD_PRELOAD##*:}; own=$(dirname $library);";
     let script = format!(
         "{library} cat data >/dev/null; ring=$(ls -d $NIGH_RECORD/$$-* $own/*/$$-* 2>/dev/null | head -n 1); \

@@ -1,4 +1,4 @@
-//! `nigh serve --level`: a file on a faster disk below the memory. What it returns is never stale, however a server ended.
+//! `nigh serve --level`: a file on a faster disk below the memory. Its blocks are never stale, however a server ended.
 //!
 //! `cargo xtask levels` kills 200 servers; without it, a few are enough to see that it works.
 
@@ -19,7 +19,7 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 6 << 10;
 const MEMORY: &str = "2M";
 const LEVEL_MIB: u64 = 8;
-/// Servers that are killed, unless said otherwise.
+/// Default number of servers that are killed.
 const KILLS: u64 = 12;
 
 fn random(state: &mut u64, below: u64) -> u64 {
@@ -40,7 +40,7 @@ fn connect(server: &Server) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), "disk", &[]).unwrap()
 }
 
-/// Reads, writes, zeroes, trims and flushes blocks at random, and counts that in `done`, until it is told to stop, or the
+/// Reads, writes, zeroes, trims and flushes blocks at random, and counts that in `done`, until it is asked to stop, or the
 /// server is gone.
 fn work(
     client: &mut Client<UnixStream>,
@@ -155,7 +155,7 @@ fn no_stale_byte_however_a_server_ends() {
     assert!(hits > 0, "the level was of no use");
 }
 
-/// What a level does is seen in every form.
+/// The activity of a level is visible in every form.
 #[test]
 fn what_a_level_does_is_told() {
     let folder = Folder::new();
@@ -196,7 +196,7 @@ fn what_a_level_does_is_told() {
     let line = page.lines().find(|line| line.starts_with("nigh_level_stored_blocks{")).expect("a gauge of the level");
     assert!(line.contains("a:level") && line.ends_with(&format!(" {}", of("stored"))), "{line}");
 
-    // Its file is damaged: the blocks come from the disk, and the log says so once.
+    // Its file is damaged: the blocks come from the disk, and the log notes that once.
     let file = std::fs::OpenOptions::new().write(true).open(folder.path("a:level")).unwrap();
     file.write_all_at(&[9; 2 << 20], 1 << 20).unwrap();
     for block in (0..1024).rev() {
@@ -208,7 +208,7 @@ fn what_a_level_does_is_told() {
     server.end();
 }
 
-/// What a level's file cannot be is said in a line.
+/// Invalid files of a level are rejected in a line.
 #[test]
 fn what_cannot_be_a_level_is_one_line() {
     let folder = Folder::new();

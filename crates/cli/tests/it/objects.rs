@@ -420,7 +420,7 @@ fn a_store_without_answers_fails_requests_in_time() {
     assert_eq!(stored(&bucket, "disk").1[PART as usize..][..4096], [2; 4096]);
 }
 
-/// What clients saw of a server that was killed, or told to end, again and again, against what is in the store.
+/// Observations of clients of a server that was killed, or asked to end, again and again, against the contents of the store.
 #[test]
 fn killed_servers_keep_what_was_flushed() {
     const CLIENTS: usize = 2;
@@ -562,7 +562,7 @@ fn a_store_of_others_keeps_a_disk() {
     assert!(!log.contains("objects are left") && !log.contains("cannot list"), "{log}");
 }
 
-/// In the sandbox, of which the log tells at the start.
+/// In the sandbox, which the log reports at the start.
 #[test]
 fn a_level_keeps_blocks_of_a_disk_in_a_store() {
     let bucket = Bucket::start(7);

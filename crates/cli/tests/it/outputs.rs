@@ -12,7 +12,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn outputs_are_checked_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    // Whoever reads it stumbles over its second line: what is refused first has not read it.
+    // A command that reads it stumbles over its second line: one that is refused first has not read it.
     let trace = folder.path().join("bad.lirs");
     std::fs::write(&trace, "1\nx\n").unwrap();
     let nowhere = folder.path().join("missing/out.csv");

@@ -265,5 +265,5 @@ fn recorded_programs_need_different_identities() {
     }
 }
 
-/// Each program with the flag that says what is chosen.
+/// Each program with the flag of the choice.
 const CHOSEN: [(&str, &str); 3] = [("sqlite", "pc8"), ("gcc_build", "pc5"), ("grep_loop", "pc5")];

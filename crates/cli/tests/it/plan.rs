@@ -304,7 +304,7 @@ fn plan_15_no_assumed_addition_is_ordered() {
     assert!(plan(&["--have", "4M", "--add", "1M"]).starts_with("Add the 1\u{a0}MiB"));
 }
 
-/// The first time, nobody says how much memory there is; and LRU hits nothing in a loop that does not fit.
+/// The first time, the size of the memory is not given; and LRU hits nothing in a loop that does not fit.
 #[test]
 fn plan_15_commands_nothing_that_is_assumed() {
     let folder = tempfile::tempdir().unwrap();

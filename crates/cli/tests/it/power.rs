@@ -1,4 +1,4 @@
-//! Nothing that a server promised is lost when the power fails, it is killed or told to end, on a real file.
+//! Nothing that a server promised is lost when the power fails, it is killed or asked to end, on a real file.
 //!
 //! Clients work on `nigh serve`, whose disk is a file of this process: volatile until it is synced, torn and reordered when
 //! the power fails, and forgetful when a sync fails. After each end, every sector is held against the history.
@@ -27,13 +27,13 @@ use history::{History, Op, Promise, Start};
 const SIZE: usize = 8 << 20;
 const MEMORY: &str = "2M";
 const CLIENTS: usize = 3;
-/// How often a server ends, unless said otherwise.
+/// How often a server ends, by default.
 const CUTS: u64 = 30;
-/// A flush may fail for so many of a hundred syncs in every fourth round.
+/// A flush may fail for this many of a hundred syncs in every fourth round.
 const FAILING: u64 = 25;
-/// How long a server may take to start, and to end when it is told to.
+/// How long a server may take to start, and to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long clients work at most, in milliseconds; now and then so long that the server writes back by itself.
+/// How long clients work at most, in milliseconds; now and then long enough that the server writes back by itself.
 const ROUND_MS: u64 = 40;
 const LONG_ROUND_MS: u64 = 1500;
 
@@ -50,7 +50,7 @@ enum End {
 
 const ENDS: [End; 3] = [End::Power, End::Kill, End::Term];
 
-/// What serves the disk.
+/// The server of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     WriteBack,
@@ -76,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// What it is named in the environment, and the kinds of that name.
+    /// The kinds that this name has in the environment.
     fn named(name: &str) -> Vec<Kind> {
         match name {
             "nigh" => vec![Kind::WriteBack, Kind::WriteThrough, Kind::Level, Kind::Ring],
@@ -168,7 +168,7 @@ impl Drop for Server {
     }
 }
 
-/// What happened in all rounds of a kind.
+/// Counts of all rounds of a kind.
 #[derive(Default)]
 struct Row {
     ends: [u64; 3],
@@ -177,7 +177,7 @@ struct Row {
     failed_syncs: u64,
     volatile: u64,
     lost: u64,
-    /// How often a server did not end when it was told to.
+    /// How often a server did not end when it was asked to.
     stuck: u64,
     /// Rounds in which a promise was broken.
     losses: u64,
@@ -266,7 +266,7 @@ impl Bench {
             let found: Result<Vec<_>, String> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
             (status, found)
         });
-        // What the system has cached goes to the disk, unless that is off.
+        // The system's cached data goes to the disk, unless that is off.
         drop(device);
         row.stuck += u64::from(clean.is_err());
         let clean = clean?;
@@ -280,10 +280,10 @@ impl Bench {
         };
         let counts = self.disk.counts();
         if counts.failed_syncs > 0 {
-            // What an earlier server wrote, this one cannot write again.
+            // Data that an earlier server wrote, this one cannot write again.
             self.sectors.iter_mut().for_each(|sector| sector.is_doubtful = !sector.older.is_empty());
         }
-        // What a failed sync has forgotten, the next server cannot know.
+        // Data that a failed sync has forgotten, the next server cannot know.
         let power = end == End::Term || end == End::Kill && self.disk.has_forgotten();
         if power {
             self.disk.cut();
@@ -310,7 +310,7 @@ impl Bench {
     }
 }
 
-/// Ends servers of these kinds so often in all, and prints what happened.
+/// Ends servers of these kinds this often in all, and prints the counts.
 fn end_often(test: &str, kinds: &[Kind], cuts: u64, seed: u64) {
     println!("seed {seed}\n{}", Row::title());
     for (at, kind) in kinds.iter().enumerate() {

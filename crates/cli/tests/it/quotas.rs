@@ -1,4 +1,4 @@
-//! What an export of `nigh serve` can take from the others: some have slow devices, or devices that do nothing for as long
+//! Resources that an export of `nigh serve` can take from the others: some have slow devices, or devices that do nothing for as long
 //! as a test takes.
 
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ fn connect(server: &Server, export: &str) -> Client<UnixStream> {
     connect_for(server, export, LONG)
 }
 
-/// As `connect`, for a client that waits for the server for so long at a time.
+/// As `connect`, for a client that waits for the server for this time at most.
 fn connect_for(server: &Server, export: &str, patience: Duration) -> Client<UnixStream> {
     let stream = UnixStream::connect(&server.socket).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();

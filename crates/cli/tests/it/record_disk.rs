@@ -120,7 +120,7 @@ fn every_request_of_a_disk_is_recorded_with_its_latency() {
     assert!(found.windows(2).filter(|pair| pair[1].op != Op::Flush).all(|pair| end(&pair[0]) <= pair[1].time_ns + 1));
 }
 
-/// What a killed recorder leaves: a file that can be read, and an instance of tracefs that the next start removes.
+/// Leftovers of a killed recorder: a file that can be read, and an instance of tracefs that the next start removes.
 #[test]
 fn a_recorder_that_is_killed_leaves_what_it_had_and_nothing_else() {
     let test = "a_recorder_that_is_killed_leaves_what_it_had_and_nothing_else";

@@ -66,7 +66,7 @@ fn calls_are_counted_as_strace_counts_them() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // What the recorders write is not read by the programs.
+    // The recorders' files are not read by the programs.
     let apart = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("text"), "one\ntwo\nthree\n".repeat(20_000)).unwrap();
     std::fs::write(folder.path().join("main.c"), "#include <stdio.h>\nint main(void) { return puts(\"x\") < 0; }\n")

@@ -95,7 +95,7 @@ fn refusal(folder: &Folder, disk: &str) -> String {
     String::from_utf8(stderr).unwrap()
 }
 
-/// What qemu-nbd makes of a qcow2 image is cached and changed through nigh, and the image stays sound.
+/// A qcow2 image of qemu-nbd is cached and changed through nigh, and the image stays sound.
 #[test]
 fn qcow2_behind_qemu_nbd() {
     const SIZE: usize = 32 << 20;
@@ -172,7 +172,7 @@ fn servers_with_few_features() {
     }
 }
 
-/// What the server in the rear does not store is shown as a hole, and what was written is none.
+/// Ranges that the server in the rear does not store are shown as holes, and written ones are none.
 #[test]
 fn holes_of_the_server_are_shown() {
     if !installed("holes_of_the_server_are_shown", "nbdkit") {
@@ -190,7 +190,7 @@ fn holes_of_the_server_are_shown() {
     assert_eq!(flags, [(8 << 20, hole), (1 << 20, 0), (55 << 20, hole)]);
 }
 
-/// What cannot be served is refused with what to do.
+/// Targets that cannot be served are refused with the command that helps.
 #[test]
 fn servers_that_cannot_be_used_are_refused() {
     if !installed("servers_that_cannot_be_used_are_refused", "nbdkit") {
@@ -339,7 +339,7 @@ fn survives_kills(mode: &str, connections: u32) {
         let steps = writer.join().unwrap();
         println!("{steps} steps with {ROUNDS} kills");
     });
-    // The last flush was true: nothing else tells the rear server to write anything.
+    // The last flush was true: nothing else makes the rear server write anything.
     rear.take().expect("it runs").kill();
     assert!(std::fs::read(&image).unwrap() == model.bytes, "what was flushed is in the image");
     server.kill();
@@ -360,7 +360,7 @@ fn no_write_is_lost_with_write_through() {
     survives_kills("through", 1);
 }
 
-/// What was acknowledged but not flushed, when the server died with nothing else going on, is there after the next flush.
+/// Changes that were acknowledged but not flushed, when the server died with nothing else going on, are there after the next flush.
 #[test]
 fn unflushed_writes_are_sent_again() {
     const SIZE: u64 = 64 << 20;
@@ -521,7 +521,7 @@ fn exports_are_added_and_removed() {
     client.write(0, &[3; 4096]).unwrap();
     drop(client);
     rear.kill();
-    // What cannot be written back is dropped, after the second that requests may wait.
+    // Blocks that cannot be written back are dropped, after the second that requests may wait.
     ctl(&["export", "remove", "d", "--discard"]);
     let rear = Rear::nbdkit(&folder, &["memory", "32M"]);
     ctl(&["export", "add", &format!("d={}", rear.target())]);

@@ -201,7 +201,7 @@ fn fail_the_level(policy: &str) {
     });
 }
 
-/// A network between a server and its level that can be cut, or slow. What was sent meanwhile arrives afterwards.
+/// A network between a server and its level that can be cut, or slow. Messages sent meanwhile arrive afterwards.
 pub(crate) struct Wire {
     pub(crate) address: String,
     is_cut: Arc<AtomicBool>,
@@ -430,7 +430,7 @@ fn ctl(control: &str, arguments: &[&str]) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// What a server of statistics answers to GET `path`.
+/// The answer of a server of statistics to GET `path`.
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
@@ -600,7 +600,7 @@ fn what_a_level_server_does_can_be_seen() {
     server.end();
 }
 
-/// Connections that say nothing take no place of clients, however many there are.
+/// Silent connections take no place of clients, however many there are.
 #[test]
 fn silent_connections_do_not_keep_clients_from_a_level() {
     let folder = Folder::new();
@@ -622,7 +622,7 @@ fn silent_connections_do_not_keep_clients_from_a_level() {
     server.end();
 }
 
-/// What it does is not part of what it logs.
+/// Its activity is not part of its log.
 #[test]
 fn a_level_listens_whatever_it_logs() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -865,7 +865,7 @@ fn several_servers_share_a_level() {
     until("changing", || servers().len() == 2 && state(2)["off"] == false);
     until("filling others", || hits() > most);
     assert_eq!((state(1)["bytes"].clone(), state(2)["bytes"].clone()), ((16 << 20).into(), (48 << 20).into()));
-    // Two addresses of one server: the second is of no use, and the log says so.
+    // Two addresses of one server: the second is of no use, and the log notes that.
     let twin = levels[2].address.replace("127.0.0.1", "localhost");
     let text = std::fs::read_to_string(folder.path("config")).unwrap();
     let with_twin = text.replacen("]\n", &format!(", \"{twin}:1M\"]\n"), 1);

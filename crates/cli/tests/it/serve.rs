@@ -210,7 +210,7 @@ if flush:
 print("done")
 "#;
 
-/// What `WRITE` makes of a disk of zeros.
+/// Contents of a disk of zeros after `WRITE`.
 fn written(length: usize, pattern: u8) -> Vec<u8> {
     let mut disk = vec![0; length];
     for at in (0..length).step_by(65536) {
@@ -370,7 +370,7 @@ fn streams_10_a_policy_without_code_is_reported() {
     assert_eq!((began, changed, told), (true, [true; 2], [true; 3]), "{}", said());
 }
 
-/// Who sends a byte now and then holds up neither the next client nor the end.
+/// A client that sends a byte now and then holds up neither the next client nor the end.
 #[test]
 fn metrics_14_are_not_held_up() {
     let folder = Folder::new();
@@ -598,7 +598,7 @@ fn locks_11_are_those_of_qemu() {
 
     let qemu = Command::new("qemu-io").args(["-f", "raw", &image]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut qemu = qemu.unwrap();
-    // Its prompt says that it has opened the image.
+    // Its prompt shows that it has opened the image.
     qemu.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     for more in [&[][..], &["--read-only"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));

@@ -29,7 +29,7 @@ const LOADS: [Load; 5] = [
 ];
 
 fn json(text: &str) -> Value {
-    // The engine says in front of it that it is connected.
+    // The engine prints in front of it that it is connected.
     serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap()
 }
 

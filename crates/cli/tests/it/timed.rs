@@ -197,7 +197,7 @@ fn slips_are_one_line() {
     assert!(opt.contains("future"), "{opt}");
 }
 
-/// Random reads of a volume of so many GiB.
+/// Random reads of a volume of this many GiB.
 fn random_reads(volume: u32, gib: u64, count: u64) -> Vec<String> {
     // The finalizer of SplitMix64.
     let mixed = |at: u64| (at ^ at >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -216,7 +216,7 @@ fn devices_3_are_as_long_as_the_trace_reaches() {
     let trace =
         |name: &str, gib| write(folder.path(), name, &(HEADER.to_owned() + &random_reads(0, gib, 2000).concat()));
     let (near, far) = (trace("near.csv", 8), trace("far.csv", 200));
-    // As the README has it.
+    // As docs/sim.md has it.
     let example =
         ["--readahead", "linux", "--scheduler", "deadline", "--policy", "clock,dulo,lirs", "--size", "1M..4M"];
     let table = printed(&[&["sim", &far, "--device", "hdd-10k"], &example[..]].concat());
@@ -557,7 +557,7 @@ fn requests_come_at_their_times_unless_a_program_waits_for_replies() {
         assert_eq!((closed["loop"].as_str(), closed["think"].as_str()), (Some("closed"), Some("100%")));
         assert_eq!(closed["results"][0]["overloaded"], false);
     }
-    // The table says first that a device cannot keep up.
+    // The table reports first that a device cannot keep up.
     let base =
         ["sim", &trace, "--device", "hdd-7200", "--policy", "lru,lirs", "--size", "40b,80b", "--readahead", "none"];
     let text = printed(&base);

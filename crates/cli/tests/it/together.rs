@@ -1,4 +1,4 @@
-//! The matrix of pairs: any two of these go together, or one sentence says why not.
+//! The matrix of pairs: any two of these go together, or one sentence has the reason.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,7 @@ fn both(one: &Ask, other: &Ask, several: bool) -> Vec<String> {
     texts.filter(|text| !text.is_empty()).collect()
 }
 
-/// Each pair that `run` refuses, with the reason, which says what does not go with what.
+/// Each pair that `run` refuses, with the reason, which names both.
 fn refused(asks: &[Ask], several: bool, run: impl Fn(&[&str]) -> Result<(), String>) -> Vec<String> {
     let run = |one: &Ask, other: &Ask| {
         let flags = both(one, other, several);

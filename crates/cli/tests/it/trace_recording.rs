@@ -1,4 +1,4 @@
-//! What `nigh trace info` reports of recordings.
+//! Results of `nigh trace info` for recordings.
 
 use std::path::Path;
 

@@ -19,24 +19,24 @@ const FILE: INodeNo = INodeNo(2);
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 
-/// What a file does. Calls come from several threads; each may take as long as it likes.
+/// Behaviour of a file. Calls come from several threads; each may take as long as it likes.
 pub trait Device: Send + Sync + 'static {
     /// Bytes.
     fn length(&self) -> u64;
     /// At most `length` bytes from `offset` on.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The result for the caller.
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>>;
     /// Returns how many of the bytes were written.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The result for the caller.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
     /// `fsync` and `fdatasync`.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The result for the caller.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -47,7 +47,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts it on a folder, with so many threads.
+    /// Mounts it on a folder, with this many threads.
     ///
     /// # Errors
     /// If this system lets this process mount no FUSE file system.
@@ -67,7 +67,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // An error says that it is in use, and then there is nothing else to be done.
+        // An error means that it is in use, and then there is nothing else to be done.
         let _ = self.session.take().map(BackgroundSession::umount_and_join);
     }
 }

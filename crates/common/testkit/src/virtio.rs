@@ -77,7 +77,7 @@ pub struct Done {
     pub number: u16,
     /// Its status.
     pub status: u8,
-    /// Bytes that the device says it wrote.
+    /// Bytes that the device wrote by its own count.
     pub bytes: u32,
 }
 
@@ -151,7 +151,7 @@ impl Machine {
         machine
     }
 
-    /// A machine that has said nothing yet.
+    /// A machine that has sent nothing yet.
     pub fn prepared(stream: UnixStream, setup: Setup) -> Machine {
         let of_queue = RINGS + u64::from(setup.entries / 3) * DATA as u64;
         let bytes = of_queue * setup.queues as u64;
@@ -306,7 +306,7 @@ impl Machine {
         self.memory.store(queue.available, GuestAddress(queue.available_ring() + 2), Ordering::Release).unwrap();
     }
 
-    /// Makes request `number` of a queue available, without a kick. Its data, of `bytes` bytes, are where `data` says.
+    /// Makes request `number` of a queue available, without a kick. Its data, of `bytes` bytes, are at `data`.
     pub fn submit(&mut self, queue: usize, number: u16, kind: u32, sector: u64, bytes: u32) {
         let head = self.queues[queue].head(number);
         let mut header = [0; 16];
@@ -340,7 +340,7 @@ impl Machine {
         let wanted = if queue.event_idx {
             let event: u16 =
                 self.memory.read_obj(GuestAddress(queue.used_ring() + 4 + 8 * u64::from(queue.entries))).unwrap();
-            // At least one is new; which of those does not matter to a driver that may tell too often.
+            // At least one is new; which of those does not matter to a driver that may notify too often.
             queue.available.wrapping_sub(event).wrapping_sub(1) < queue.entries
         } else {
             self.memory.read_obj::<u16>(GuestAddress(queue.used_ring())).unwrap() & 1 == 0

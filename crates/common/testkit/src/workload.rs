@@ -64,7 +64,7 @@ impl Phases {
         Phases { capacity, random: Xoshiro256PlusPlus::seed_from_u64(1), at: [0; 4], blocks: Vec::new() }
     }
 
-    /// All loads in turn, so many `rounds`, each for `length` times the cache.
+    /// All loads in turn, in this many `rounds`, each for `length` times the cache.
     pub fn rounds(capacity: u32, length: u32, rounds: u32) -> Phases {
         let mut phases = Phases::new(capacity);
         for _ in 0..rounds {

@@ -1,6 +1,6 @@
 //! Numbers as a user writes them: sizes in bytes, counts, shares, times.
 
-/// What a letter before `B` or `iB` multiplies by: this power of 1000 or 1024.
+/// Factor of a letter before `B` or `iB`: this power of 1000 or 1024.
 const LETTERS: [&str; 4] = ["k", "m", "g", "t"];
 
 /// A number of bytes such as `64K`, `16GiB`, `16GB` or `4096`. K, M, G and T, alone or followed by `iB`, are powers of 1024;

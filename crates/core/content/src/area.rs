@@ -23,7 +23,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// Empty, for a cache of so many parts with memory of `pages` pages. As for [`Scheme::store`], `seed` is secret where contents
+    /// Empty, for a cache of this many parts with memory of `pages` pages. As for [`Scheme::store`], `seed` is secret where contents
     /// are foreign.
     pub fn new(scheme: Scheme, seed: u64, pages: u64, parts: usize) -> Area {
         let lending = Lending::new(pages);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Processor time can be used later or in advance, up to that of so long.
+/// Processor time can be used later or in advance, up to that of this time.
 const BURST: Duration = Duration::from_millis(500);
 /// After a pause, there is so much processor time, in seconds: more than it takes to wake up.
 const TURN: f64 = 200e-6;

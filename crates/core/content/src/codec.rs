@@ -14,7 +14,7 @@ const LZ4_LEVEL: i32 = 6;
 /// The level of zstd, for blocks alone and for differences.
 const ZSTD_LEVEL: i32 = 1;
 
-/// What each frame of zstd begins with; it is not stored.
+/// Beginning of each frame of zstd; it is not stored.
 const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 /// How a block is encoded.

@@ -3,7 +3,7 @@
 //! The distributions are those of six Debian root file systems (1.38 million blocks, 0.67 million distinct): how many
 //! machines share a content, how many contents are similar to others by edits in place or by shifts, how well LZ4
 //! compresses them, and how long their differences are. A block is the output of a random program: literals and copies
-//! within the block for a content of its own, and literals and copies of another block for a similar one. So codecs
+//! within the block for a content of its own, and literals and copies of another block for a similar one. Codecs therefore
 //! find what the program did, and their sizes follow the tables.
 //!
 //! [`Kind::Database`] is another kind of disk: the pages of small tables, as PostgreSQL lays them out, most of them empty. No two
@@ -304,7 +304,7 @@ fn updated(block: &Block, seed: u64) -> Block {
     block
 }
 
-/// What a write makes of a block: three of four writes edit it in place, the others replace it. The same seed gives the
+/// Contents after a write of a block: three of four writes edit it in place, the others replace it. The same seed gives the
 /// same bytes.
 pub fn written(block: &Block, seed: u64) -> Block {
     let mut random = Random::seed_from_u64(seed);

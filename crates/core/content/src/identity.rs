@@ -5,7 +5,7 @@ use twox_hash::XxHash3_128;
 use crate::Block;
 
 /// The identity of a content: xxh3-128, which takes 0.2 µs where SHA-1 takes 2.6. It is not cryptographic: with the seed,
-/// blocks with the same hash can be made. So the seed is random and secret where contents are foreign, and contents that
+/// blocks with the same hash can be made. The seed is therefore random and secret if contents are foreign, and contents that
 /// share memory are compared as well.
 pub fn hash(seed: u64, block: &Block) -> u128 {
     XxHash3_128::oneshot_with_seed(seed, block)
@@ -42,7 +42,7 @@ impl Identities {
         self.len == 0
     }
 
-    /// Where a search begins: by the upper half of the hash.
+    /// Beginning of a search: by the upper half of the hash.
     fn home(&self, hash: u64) -> usize {
         (((hash >> 32) * self.places.len() as u64) >> 32) as usize
     }

@@ -15,7 +15,7 @@ const WORTHLESS: f64 = 1.1;
 const FREE: u64 = 8;
 /// Places for each page that can be lent: more blocks than these are not kept, however small they are.
 const PLACES_PER_PAGE: u64 = 8;
-/// While encoding does not pay, one of so many blocks is encoded, to find out when it does.
+/// While encoding does not pay, one of this many blocks is encoded, to find out when it does.
 const ONE_OF: u32 = 16;
 
 /// Pages of frames and of encoded blocks.
@@ -28,7 +28,7 @@ pub struct Lending {
     one_of: u32,
 }
 
-/// What to do when there is no room for a block.
+/// Reaction to a block for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Evict others.
@@ -71,7 +71,7 @@ impl Lending {
         (self.pages.saturating_sub(self.lent) / u64::from(parts)).clamp(1, u64::from(u32::MAX)) as u32
     }
 
-    /// One of so many blocks that leave the frames is encoded.
+    /// One of this many blocks that leave the frames is encoded.
     pub fn one_of(&self) -> u32 {
         self.one_of
     }

@@ -23,7 +23,7 @@ const NONE: u32 = u32::MAX;
 /// The longest gap of a page that is free.
 const FREE: u8 = LINES as u8;
 
-/// Where an encoding is: page, first line, lines, and codec, in 6 bytes.
+/// Place of an encoding: page, first line, lines, and codec, in 6 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
     /// The low and the high half.
@@ -62,7 +62,7 @@ impl Handle {
         self.lines() as usize * LINE_BYTES
     }
 
-    /// Where it begins in the memory of the pool.
+    /// Its beginning in the memory of the pool.
     fn at(self) -> usize {
         self.page() as usize * BLOCK_BYTES + self.start() as usize * LINE_BYTES
     }
@@ -77,7 +77,7 @@ struct Page {
     next: u32,
 }
 
-/// Where the memory of a pool is.
+/// Use of a pool's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Pages that are free.
@@ -130,7 +130,7 @@ impl Pool {
         self.pages.capacity() * size_of::<Page>()
     }
 
-    /// Where its memory is.
+    /// Use of its memory.
     pub fn counts(&self) -> PoolCounts {
         self.counts
     }
@@ -308,7 +308,7 @@ fn mask(start: u32, lines: u32) -> u64 {
     (u64::MAX >> (LINES - lines)) << start
 }
 
-/// The lines at which gaps of at least `lines` lines begin or go on for so long.
+/// The lines at which gaps of at least `lines` lines begin, or continue for that length.
 fn starts(used: u64, lines: u32) -> u64 {
     let mut starts = !used;
     let mut length = 1;

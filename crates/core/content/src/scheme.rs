@@ -1,4 +1,4 @@
-//! What a memory of encoded blocks stores once, and how it encodes the rest.
+//! Schemes of a memory of encoded blocks: which blocks it stores once, and how it encodes the rest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::store::{Settings, Store};
 /// Contents for each page of the memory that encoded blocks can take.
 const CONTENTS_PER_PAGE: u64 = 4;
 
-/// What is stored once, and how the rest is encoded.
+/// Scheme: which blocks are stored once, and how the rest is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// Equal blocks once, the rest as it is
@@ -56,7 +56,7 @@ impl Scheme {
         matches!(self, Scheme::Sketch | Scheme::SketchZstd)
     }
 
-    /// An empty store with the memory that it can take, and takes at first, as `lending` says. Whoever does not know `seed`
+    /// An empty store with its least and most memory of `lending`. A client that does not know `seed`
     /// cannot choose contents whose hashes collide.
     pub fn store(self, lending: Lending, seed: u64) -> Store {
         let pages = lending.most().clamp(1, u64::from(u32::MAX) / 4);

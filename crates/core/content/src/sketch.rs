@@ -3,14 +3,14 @@
 //! The sketch is a one-permutation minhash (P. Li, A. Owen, C.-H. Zhang, "One Permutation Hashing", NIPS 2012) over windows
 //! of 8 bytes. Of all 4,089 windows, 1 in 32 is sampled by its content, as Odess does (X. Zou et al., "Odess: Speeding up
 //! Resemblance Detection for Redundancy Elimination by Fast Content-Defined Sampling", ICDE 2021). Four bits of the hash of
-//! a sampled window choose one of 16 features; the feature is the least of the next 32 bits. So content that moved has the
+//! a sampled window choose one of 16 features; the feature is the least of the next 32 bits. Content that moved therefore has the
 //! same features, and each edit changes only features whose window it touches.
 //!
 //! Odess samples a Gear hash, and combines features to super-features, which must agree as a whole. Blocks of 4 KiB have
 //! few features in common, so each is a key here, and the content with the most common keys wins. A window is sampled by a
 //! hash of its first four bytes, in 16 bits, which compiles to SIMD instructions of every target: the sketch takes 0.8 µs
 //! instead of 3.1 µs with a hash of all 8 bytes in 64 bits. The hash is of the difference of two pairs of bytes, so that
-//! runs of equal bytes, which say nothing, are not sampled.
+//! runs of equal bytes, which distinguish nothing, are not sampled.
 //!
 //! The index has 12 of the 16 features of a content, and room for those of a quarter of all contents: the ones that were
 //! added last, or were last useful as a base. Two contents are tried. docs/content.md has what this finds, and what it costs.
@@ -33,7 +33,7 @@ const WINDOW: usize = 8;
 /// Windows of a block.
 const WINDOWS: usize = BLOCK_BYTES - WINDOW + 1;
 
-/// A window is sampled if so many bits of the hash of its beginning are zero.
+/// A window is sampled if this many bits of the hash of its beginning are zero.
 const SAMPLED: u32 = 5;
 
 /// No window was sampled for this feature.

@@ -5,7 +5,7 @@
 //! dependents. Orphans take up to a limit of the memory; beyond it, the dependents of the oldest one are encoded again
 //! without it, one at a time ([`Store::plan_rebase`]), and it leaves with the last one.
 //!
-//! The store has no order of eviction. Where [`Store::apply`] finds no room, its user releases other contents and tries
+//! The store has no order of eviction. If [`Store::apply`] finds no room, its user releases other contents and tries
 //! again. A content may also be *lost*: if its bytes are damaged, or if no room remains while its base leaves. Its owners
 //! then read nothing, which is a miss, and release it as usual. Every read is compared with a 64-bit hash of the content,
 //! so bits that flip in an encoding or in its base lead to a miss, too, and never to other bytes.
@@ -37,7 +37,7 @@ pub const DOMAINS_MAX: u32 = 1 << 24;
 
 const NONE: u32 = u32::MAX;
 
-/// What a store is made of.
+/// Settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Pages of 4 KiB for contents.
@@ -93,7 +93,7 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// What a store has, and what it did.
+/// Contents of a store, and counts of its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
     /// Contents that are stored.
@@ -229,12 +229,12 @@ impl Store {
         self.pool.allow(pages);
     }
 
-    /// What it has and did.
+    /// Contents and counts.
     pub fn counts(&self) -> StoreCounts {
         self.counts
     }
 
-    /// Where its memory is.
+    /// Use of its memory.
     pub fn pool(&self) -> PoolCounts {
         self.pool.counts()
     }
@@ -279,7 +279,7 @@ impl Store {
     }
 
     /// Removes an owner of a content, which leaves with its last one, unless it is a base: then it becomes an orphan.
-    /// Whoever changes the store then encodes dependents of orphans again ([`Store::plan_rebase`]).
+    /// The writer of the store then encodes dependents of orphans again ([`Store::plan_rebase`]).
     ///
     /// Each owner is removed once, also if the content is lost.
     pub fn release(&mut self, id: ContentId) {

@@ -69,7 +69,7 @@ struct Rooms {
     parts: u32,
     /// The part that evicts next.
     turn: u32,
-    /// The level takes one of so many blocks.
+    /// The level takes one of this many blocks.
     one_of: u32,
 }
 

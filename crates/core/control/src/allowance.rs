@@ -3,7 +3,7 @@
 //! It belongs to the tenant, not to a list, so a tenant that replaces its list gets no more. A tenant starts with two
 //! batches. A fetched block takes one; when the tenant uses that block, it gets it back and one in addition, so that
 //! it can get further ahead. A miss that the list predicted gives one: otherwise a tenant without allowance could not
-//! show that its lists have become correct. What a tenant gained is limited to a window: uses further back than that
+//! show that its lists have become correct. A tenant's gain is limited to a window: uses further back than that
 //! do not count.
 //!
 //! **Invariant:** in any period, the blocks fetched for a tenant and not used are at most two batches and the window,
@@ -12,9 +12,9 @@
 
 /// By how much a use exceeds what the block took.
 const GROWTH: u32 = 1;
-/// What a miss gives that the list predicted.
+/// Allowance for a miss that the list predicted.
 const MISS: u32 = 1;
-/// What a tenant starts with, in batches: one at the device and the next one.
+/// Allowance of a new tenant, in batches: one at the device and the next one.
 const BATCHES: u32 = 2;
 
 /// The limits of all allowances.
@@ -32,7 +32,7 @@ pub(crate) struct Allowance {
     ahead: u32,
     /// Blocks that left or were flushed unused, beyond what was gained.
     spent: u32,
-    /// What was gained beyond that: at most the window. One of both is 0.
+    /// The gain beyond that: at most the window. One of both is 0.
     gained: u32,
 }
 

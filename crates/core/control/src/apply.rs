@@ -354,7 +354,7 @@ impl LruSp {
     }
 }
 
-/// What `all` has for `device`.
+/// The entry of `device` in `all`.
 fn of_device<T: Default>(all: &mut Vec<(u32, T)>, device: u32) -> &mut T {
     let known = all.iter().position(|&(other, _)| other == device);
     let at = known.unwrap_or_else(|| {

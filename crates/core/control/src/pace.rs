@@ -1,7 +1,7 @@
 //! The size of a tenant's batches by what a device takes for a block (`Config::adapt_batch`), beyond the paper.
 //!
 //! In a batch, requests are sorted, so a scattered block takes less of the device's time, and a device with many queues works
-//! on several at once; but a block that is needed soon waits for others (5.3, figures 6 and 7). So large batches are right where a
+//! on several at once; but a block that is needed soon waits for others (5.3, figures 6 and 7). Large batches are right if a
 //! block takes less time in them, and single blocks everywhere else. Both are tried, and measured from the start of a batch to
 //! its end, including the time that it waits for other requests at the device. In a host without a clock, blocks take no time, and batches are large.
 
@@ -12,19 +12,19 @@ const TRIED_MOST: u32 = 32;
 const SINGLES: u32 = 64;
 /// A block in a large batch must take less than this share of a single one's time: a smaller difference may be chance.
 const GAIN: f64 = 0.97;
-/// A trial ends after so many blocks if one takes so much longer.
+/// A trial ends after this many blocks if one takes so much longer.
 const FEW: u32 = 16;
 const MUCH: f64 = 1.5;
 /// Blocks after a trial that changed something, until the next one; after others it is twice as many as before, but at most `STAY_MOST`.
 const STAY: u32 = 1024;
 const STAY_MOST: u32 = 1 << 14;
-/// The same if single blocks were chosen, but large batches are better if the mean of single blocks is wrong by so many standard errors.
+/// The same if single blocks were chosen, but large batches are better if the mean of single blocks is wrong by this many standard errors.
 const SOON: u32 = 256;
 const ERRORS: f64 = 2.0;
 /// Blocks whose times are kept in full; with more, all count half.
 const KEPT: f64 = 1024.0;
 
-/// What blocks took. Earlier trials count less.
+/// Time of the blocks. Earlier trials count less.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     blocks: f64,

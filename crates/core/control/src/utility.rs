@@ -12,7 +12,7 @@
 use nigh_policy::curve::Curve;
 use nigh_policy::{Access, Spec};
 
-/// Sampled references between two looks at a tenant's policy.
+/// Sampled references between two checks of a tenant's policy.
 const LOOK: u32 = 64;
 /// Sampled blocks of an equal part, at least.
 const SAMPLED_LEAST: u32 = 256;
@@ -40,7 +40,7 @@ pub(crate) struct Utility {
 #[derive(Default)]
 struct Tenant {
     curve: Option<Box<Curve>>,
-    /// Sampled references until the next look at its policy.
+    /// Sampled references until the next check of its policy.
     until: u32,
     /// Its references, older ones reduced.
     references: f64,

@@ -9,8 +9,8 @@
 //!
 //! 1. The engine publishes only frames that nobody writes, and withdraws a frame before it belongs to another block or to none.
 //! 2. The count of holders and the mark `PUBLISHED` are in one word. A thread takes a hold by key before the frame is withdrawn, or not at
-//!    all. In the first case, the engine sees the hold when it looks at the word after it withdrew the frame.
-//! 3. A frame that is held gets no other block. So its key does not change while a thread that took a hold compares it.
+//!    all. In the first case, the engine sees the hold when it reads the word after it withdrew the frame.
+//! 3. A frame that is held gets no other block, so its key does not change while a thread that took a hold compares it.
 
 #![allow(unsafe_code)]
 
@@ -757,12 +757,12 @@ mod models {
     }
 
     /// Two threads release frames while a third begins to wait for one, as an engine does behind its lock: either it sees the
-    /// frame released, or the one who released it is told to look after it.
+    /// frame released, or its releaser is notified to hand it on.
     #[test]
     fn whoever_waits_for_a_frame_gets_it() {
         loom::model(|| {
             let arena = arena(2);
-            // What waits, behind the engine's lock.
+            // The waiting readers, behind the engine's lock.
             let waits = Arc::new(Mutex::new(false));
             let holder = |frame| {
                 let (read, waits) = (Shared::of(&arena, &[frame], 0, BLOCK), waits.clone());

@@ -7,7 +7,7 @@ use crate::request::{Fault, Outcome, Reply, Volume};
 use crate::slots::{Key, NONE};
 use crate::volume::Closing;
 
-/// The most slots that one step looks at.
+/// The most slots that one step examines.
 const SLOTS_LOOKED_AT: u32 = 4096;
 /// The most blocks that one step forgets.
 const BLOCKS_FORGOTTEN: u32 = 512;

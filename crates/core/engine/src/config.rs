@@ -39,7 +39,7 @@ pub struct Config {
     pub limits: Limits,
     /// When dirty blocks are written in the background.
     pub write_back: WriteBack,
-    /// Frames have checksums: they are compared before a frame is written to a device, and at each read after so many
+    /// Frames have checksums: they are compared before a frame is written to a device, and at each read after this many
     /// others. 0 for none.
     pub verify: u32,
     /// Blocks have the same slots in each run, for simulations. A client that chooses which blocks are referenced could

@@ -25,7 +25,7 @@ const SAMPLED_LEAST: u32 = 128;
 /// A tenant with fewer blocks has no curve.
 const BLOCKS_LEAST: u32 = 16;
 
-/// Sampled references between two looks at the policy in charge and the size.
+/// Sampled references between two checks of the policy in charge and the size.
 const LOOK: u32 = 64;
 
 /// The curve of the cache or of a tenant.

@@ -261,7 +261,7 @@ impl Engine {
 
     /// The read of `frames`, blocks from `first` on, failed. Requests that wait for all of these blocks fail. For the
     /// others, the fault may be in a block that they did not request: blocks that the same requests wait for are read
-    /// again as one operation, which no other may join. So there is less to read each time. Blocks that no request
+    /// again as one operation, which no other may join. Each time, there is less to read. Blocks that no request
     /// waits for are dropped.
     fn fail_loads(&mut self, volume: Volume, first: u64, frames: &[u32], fault: Fault, now: u64) {
         let waiters = |engine: &Engine, frame: u32| -> SmallVec<[u32; 4]> {

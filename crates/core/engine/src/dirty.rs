@@ -134,7 +134,7 @@ impl Dirty {
     /// The contents of `block` in `frame` were written, but the device may have lost them: whatever its newest version,
     /// a flush waits until it is written again. `version` is that of no later write.
     pub(crate) fn write_again(&mut self, block: u64, frame: u32, version: u64, now: u64) {
-        // The oldest version tells since when blocks are dirty.
+        // The oldest version shows since when blocks are dirty.
         let now = self.dirty_since().map_or(now, |since| since.min(now));
         let entry = self.blocks.entry(block).or_insert_with(|| Entry::new(frame, OLDEST..=version, now));
         entry.since = entry.since.min(now);

@@ -29,10 +29,10 @@ use crate::slots::{Key, NONE, Slots};
 use crate::volume::{Closing, Part, VolumeState};
 use crate::volumes::Volumes;
 
-/// The most slots that one call looks at to keep blocks for the next start.
+/// The most slots that one call examines to keep blocks for the next start.
 const SLOTS_LOOKED_AT: u32 = 4096;
 
-/// Where a block that was referenced is kept.
+/// Place of a block after its reference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// In this slot, which is resident.

@@ -1,6 +1,6 @@
 //! The arithmetic of shares: how much of a limit one volume may use, and which part of the recent writes is its own.
 
-/// Of a shared resource, a volume may use so many times what is then left to the others.
+/// Of a shared resource, a volume may use this many times the rest that is then left to the others.
 const LENT: u64 = 7;
 /// Of a limit, this part is each volume's own, however much the others use.
 const OWN: u32 = 64;
@@ -12,7 +12,7 @@ fn shared(limit: u32) -> u64 {
     u64::from(limit) + u64::from(limit).div_ceil(LENT)
 }
 
-/// The most that so many volumes together may use of a resource of which one may use `limit`. Each has one at least, however small
+/// The most that this many volumes together may use of a resource of which one may use `limit`. Each has one at least, however small
 /// the limit is.
 pub(crate) fn most(limit: u32, volumes: usize) -> u64 {
     shared(limit) + u64::from(limit / OWN).max(1) * volumes as u64

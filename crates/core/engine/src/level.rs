@@ -31,10 +31,10 @@ pub struct LevelConfig {
     /// While its device takes longer than this for an operation, in µs, no fetch or store is begun there, and what is being fetched
     /// is loaded from below.
     pub patience_us: u64,
-    /// Whether others use it, too, and with a policy that decides for levels, it forgets what is fetched for a higher one. The host tells which blocks left
+    /// Whether others use it, too, and with a policy that decides for levels, it forgets what is fetched for a higher one. The host reports which blocks left
     /// ([`Engine::note_shared`](crate::Engine::note_shared)).
     pub shared: bool,
-    /// Whether the host says when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take
+    /// Whether the host reports when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take
     /// different amounts of memory. A place from which a block left is used again once the host has returned it
     /// ([`Engine::return_places`](crate::Engine::return_places)), or, if there is no other, for a store that replaces the block.
     pub elastic: bool,
@@ -58,8 +58,8 @@ pub struct Stored {
     pub sum: u64,
 }
 
-/// A block of one opening of a volume: a volume that is opened again has another number here. So blocks that a closed
-/// volume leaves behind need not be searched for.
+/// A block of one opening of a volume: a volume that is opened again has another number here. Therefore, nobody searches for
+/// blocks that a closed volume leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry(u64);
 
@@ -93,7 +93,7 @@ struct Mask {
 
 /// The most places that are searched for one that can be used again.
 pub(crate) const LOOKS: u32 = 64;
-/// The most places that one call looks at to evict blocks of an elastic level.
+/// The most places that one call examines to evict blocks of an elastic level.
 const SHED_LOOKS: u32 = 1024;
 /// The most ranges that can be invalidated step by step at a time; of a directed level, and one more for each volume.
 const MASKS: usize = 16;
@@ -134,11 +134,11 @@ pub(crate) struct Level {
     /// date.
     spare: VecDeque<u32>,
     listed: Vec<u64>,
-    /// An elastic level takes one of so many blocks that are offered.
+    /// An elastic level takes one of this many blocks that are offered.
     one_of: u32,
     /// Those that were offered since it took one.
     offered: u32,
-    /// So many more are left out, because the device was away.
+    /// Number of the next blocks to leave out, because the device was away.
     left_out: u32,
     hasher: RandomState,
     /// The blocks being stored, and their places.
@@ -248,7 +248,7 @@ impl Level {
         }
     }
 
-    /// The blocks that belong here, as it was said last.
+    /// The blocks that belong here, by the last directions.
     pub(crate) fn kept(&self) -> impl Iterator<Item = Entry> {
         let places = if self.off { 0 } else { self.config.blocks };
         (0..places).filter(|&place| bit(&self.used, place)).filter_map(|place| self.entry(place))
@@ -259,7 +259,7 @@ impl Level {
         if place >= self.config.blocks || self.off || bit(&self.busy, place) { None } else { self.entry(place) }
     }
 
-    /// What is being stored at `place`, if anything, will not be there.
+    /// The store in progress at `place`, if any, will have no effect.
     pub(crate) fn cancel(&mut self, place: u32) {
         if place < self.config.blocks && !self.off && bit(&self.busy, place) {
             self.underway.retain(|_, &mut at| at != place);
@@ -360,7 +360,7 @@ impl Level {
         }
     }
 
-    /// Takes one of `one_of` blocks that are offered. A directed level takes what it is told to.
+    /// Takes one of `one_of` blocks that are offered. A directed level takes the blocks that it is directed to.
     pub(crate) fn thin(&mut self, one_of: u32) {
         self.one_of = if self.directed { 1 } else { one_of.max(1) };
     }
@@ -605,14 +605,14 @@ impl Level {
         gone
     }
 
-    /// What is read at `place` is not, or no longer, what was stored there as `entry`.
+    /// The contents at `place` are not, or no longer, those that were stored there as `entry`.
     pub(crate) fn drop_entry(&mut self, place: u32, entry: Entry) {
         if self.entries.get(place as usize) == Some(&(entry.0 + 1)) {
             self.take_out(place);
         }
     }
 
-    /// What the checksums of blocks depend on besides the block. Those of a level that lasts are the same in each run.
+    /// Secret of the blocks' checksums. Those of a level that lasts are the same in each run.
     pub(crate) fn secret(&self) -> u64 {
         if self.config.elastic { self.hasher.hash_one(0_u64) } else { 0 }
     }
@@ -863,7 +863,7 @@ mod tests {
         level.return_places(&[2, 1]);
         assert_eq!((store(&mut level, 5), store(&mut level, 6)), (1, 2));
 
-        // What changes while it is stored leaves its place, and so does what finds no room.
+        // A block that changes while it is stored leaves its place, and so does one that finds no room.
         level.shed(2);
         let left = level.take_left(9);
         level.return_places(&left);

@@ -30,7 +30,7 @@ impl Engine {
         None
     }
 
-    /// As `end_load`, whatever became of the block. What becomes of `frame` is up to the caller.
+    /// As `end_load`, whether or not it failed. The caller decides about `frame`.
     pub(crate) fn take_load(&mut self, key: Key, frame: u32, failed: bool, now: u64) -> LoadWaiters {
         let load = self.memory.loads.remove(&frame).expect("a frame being loaded has a load");
         let ahead = u32::from(load.reading != Reading::Demand);

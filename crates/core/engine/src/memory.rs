@@ -182,7 +182,7 @@ impl Memory {
         }
     }
 
-    /// Whether `count` frames can be taken, beyond those that are reserved. If not, threads that release frames are told to call `poll`. While the
+    /// Whether `count` frames can be taken, beyond those that are reserved. If not, threads that release frames have to call `poll`. While the
     /// line is `serving`, lingering frames are looked at once.
     pub(crate) fn has_room(&mut self, volumes: &mut Volumes, serving: bool, count: u32) -> bool {
         if self.has(count) || self.reclaimed {

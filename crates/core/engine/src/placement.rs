@@ -30,7 +30,7 @@ impl Engine {
         }
     }
 
-    /// Where `key` belongs: 0 is memory, others are levels, counted from 1.
+    /// The place of `key`: 0 is memory, others are levels, counted from 1.
     pub(crate) fn status(&self, key: Key) -> Option<usize> {
         self.policy.unified()?.level(self.slots.find(key)?)
     }
@@ -70,7 +70,7 @@ impl Engine {
         match above {
             Some((at, place)) if is_there => self.levels.all[at].level.discard(place),
             Some((at, place)) => self.carry(key, at, place, to),
-            // What is being stored at another level is settled afterwards.
+            // A store in progress at another level is settled afterwards.
             None if !is_there
                 && self.memory.current(&self.slots, key).is_none()
                 && !(0..self.levels.all.len()).any(is_coming) =>

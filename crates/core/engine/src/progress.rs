@@ -13,7 +13,7 @@ impl Engine {
         self.serve_untried(now);
     }
 
-    /// Goes on with that where so many attempts failed that the rest was left for a step.
+    /// Continues after so many failed attempts that the rest was left for a step.
     pub(crate) fn serve_untried(&mut self, now: u64) {
         let mut attempts = ATTEMPTS;
         self.line.serving = true;

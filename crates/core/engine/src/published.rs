@@ -123,7 +123,7 @@ impl Published {
         self.table.most > 0
     }
 
-    /// Whether reads of so many blocks can do without the lock.
+    /// Whether reads of this many blocks can do without the lock.
     #[inline]
     pub(crate) fn is_for(&self, blocks: u64) -> bool {
         self.is_used() && blocks <= BLOCKS_MOST

@@ -204,8 +204,8 @@ impl Engine {
         }
     }
 
-    /// Whether `count` frames can be taken, beyond those that are reserved, if the transit buffer gives up its own. If not, threads
-    /// that release frames are told to call `poll`.
+    /// Whether `count` frames can be taken, beyond those that are reserved, if the transit buffer releases its own. If not, threads
+    /// that release frames have to call `poll`.
     pub(crate) fn has_room(&mut self, count: u32) -> bool {
         while !self.memory.has(count) && self.leave_transit() {}
         self.memory.has_room(&mut self.volumes, self.line.serving, count)

@@ -123,7 +123,7 @@ pub struct Submitted {
 pub struct Reply {
     /// The request's token.
     pub token: u64,
-    /// What happened.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -171,7 +171,7 @@ impl Fault {
     /// ESHUTDOWN: no device failed, but the volume was closed before the request could begin.
     pub const SHUT_DOWN: Fault = Fault(108);
 
-    /// ENOTCONN: the device of a shared level cannot be reached at the moment. It still has its blocks, as far as the host does not say otherwise
+    /// ENOTCONN: the device of a shared level cannot be reached at the moment. It still has its blocks, unless the host reports otherwise
     /// ([`Engine::empty_places`](crate::Engine::empty_places)).
     pub const AWAY: Fault = Fault(107);
 
@@ -207,7 +207,7 @@ pub struct Damage {
     pub lost: bool,
 }
 
-/// What `Operation::verify` found.
+/// Result of `Operation::verify`.
 #[derive(Default)]
 pub(crate) struct Damages {
     /// The frames of the operation.

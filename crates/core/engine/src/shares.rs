@@ -1,5 +1,5 @@
-//! What one volume may use of what all share: requests, loads, frames and room for dirty blocks. Who uses much leaves
-//! something to the others, without knowing whether there are any; so a volume that begins finds its share at once,
+//! The share of one volume in common resources: requests, loads, frames and room for dirty blocks. A volume that uses much leaves
+//! some to the others, without knowing whether there are any; a volume that begins therefore finds its share at once,
 //! whatever the devices of others do.
 
 use crate::engine::Engine;

@@ -128,7 +128,7 @@ const GROUP_BITS: u32 = 8;
 /// Blocks of the cache for which there is a count.
 const BLOCKS_PER_COUNT: u32 = 64;
 
-/// How many blocks are resident, by group; groups that hash to the same place have one count. It says at once that a group
+/// How many blocks are resident, by group; groups that hash to the same place have one count. It shows at once that a group
 /// has none, so that what concerns long ranges takes time for those that have some only.
 struct Groups {
     counts: Box<[u32]>,
@@ -206,7 +206,7 @@ pub(crate) fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
 
 /// The index of all blocks that the policy knows.
 ///
-/// A block's slot is in one of the three buckets that its key hashes to. So a lookup reads no table but the keys
+/// A block's slot is in one of the three buckets that its key hashes to. A lookup therefore reads no table but the keys
 /// themselves, and a slot costs 10 bytes: key and frame. A slot is never moved, because the policy knows it by its
 /// number; the few blocks whose buckets are all full have slots elsewhere, which a hash table finds.
 ///
@@ -337,7 +337,7 @@ impl Slots {
         self.find_further(hash, key)
     }
 
-    /// Starts loading what `find` will look at for `key`.
+    /// Starts loading the memory that `find` will read for `key`.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: Key) {
         for bucket in self.newest.choices(self.hasher.hash_one(key.0)) {

@@ -15,7 +15,7 @@ use crate::request::{Fault, Volume};
 use crate::slots::Key;
 use crate::worth::LeftOut;
 
-/// The most places of a level that one call looks at while a long range is removed from it.
+/// The most places of a level that one call examines while a long range is removed from it.
 const SWEEP: u32 = 1024;
 
 impl Engine {
@@ -105,7 +105,7 @@ impl Engine {
         batch.is_none() && full.is_empty() && port.at_device == 0 && port.queue.len() == 0
     }
 
-    /// Evicts up to `count` blocks of an elastic level, which looks at a limited number of places. Returns how many left: fewer,
+    /// Evicts up to `count` blocks of an elastic level, which examines a limited number of places. Returns how many left: fewer,
     /// where the next call may find more.
     ///
     /// # Panics

@@ -1,5 +1,5 @@
-//! What the frame arena shares between threads: the standard library's atomics, or loom's, which explore all orders of the
-//! threads' steps (`cargo xtask loom`, docs/adr/0020).
+//! The primitives of the frame arena that threads share: the standard library's atomics, or loom's, which explore all orders of
+//! the threads' steps (`cargo xtask loom`, docs/adr/0020).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -58,7 +58,7 @@ mod models {
         static CONSISTENT: Cell<bool> = Cell::new(false);
     }
 
-    /// Does `access` as `order` says. loom takes sequentially consistent accesses for acquiring and releasing ones, but knows
+    /// Does `access` with `order`. loom takes sequentially consistent accesses for acquiring and releasing ones, but knows
     /// the order of sequentially consistent fences: one between two such accesses of a thread makes up for that. It would be
     /// too much if the first of them were long ago and the thread had made others since.
     fn ordered<T>(order: Ordering, access: impl FnOnce() -> T) -> T {

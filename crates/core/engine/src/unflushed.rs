@@ -1,4 +1,4 @@
-//! What a device has but may lose: the changes since its last good flush.
+//! Changes that a device may lose: those since its last good flush.
 
 use std::mem;
 use std::ops::Range;

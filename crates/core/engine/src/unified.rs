@@ -27,7 +27,7 @@ pub(crate) fn ghosts(spec: &Spec, levels: &[u32], capacity: u32) -> Result<u32, 
     checked(below.saturating_add(ghosts_of(spec, all)?), capacity)
 }
 
-/// The most frames for blocks that are held, as a part of memory: one in so many. That is the usual limit of dirty blocks.
+/// The most frames for blocks that are held, as a part of memory: one in this many. That is the usual limit of dirty blocks.
 const RESERVE: u32 = 8;
 
 fn bit(bits: &[u64], slot: Slot) -> bool {
@@ -109,7 +109,7 @@ impl Unified {
         left
     }
 
-    /// Level 0 has what the reserve leaves. What it has beyond that stays until other blocks take its place.
+    /// Level 0 has the blocks that the reserve leaves. Its surplus stays until other blocks take its place.
     fn bound(&mut self) {
         let blocks = (self.capacity - self.reserve).max(self.ulc.blocks(0)).max(1);
         self.ulc.bound(0, blocks);
@@ -212,7 +212,7 @@ impl Policy for Unified {
         assert_eq!(left, None, "a hit has no frame to ask for");
     }
 
-    /// The block that leaves memory, if any has to; [`Decider::stays`] says whether `incoming` is kept in memory.
+    /// The block that leaves memory, if any has to; [`Decider::stays`] decides whether `incoming` is kept in memory.
     fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
         self.review_reserve();
         let retrieve = self.decide(incoming);
@@ -336,7 +336,7 @@ impl Unified {
         now.saturating_sub(self.times.time(self.ulc.last(slot)))
     }
 
-    /// The last level is shared: so many blocks fit in, and the one that would leave next was referenced so long ago.
+    /// Notes the state of the last level, which is shared: its free room in blocks, and the age of the block that would leave next.
     pub(crate) fn share(&mut self, now: u64, free: u32, oldest_us: Option<u64>) {
         // While there is room, it is a level as any other.
         let oldest_us = oldest_us.filter(|_| free == 0);

@@ -1,6 +1,6 @@
 //! Background write-back: which volumes have a reason to write dirty blocks, and when.
 //!
-//! No call looks at all volumes. A volume with dirty blocks is in one list, by what it waits for. Each event that may
+//! No call examines all volumes. A volume with dirty blocks is in one list, by what it waits for. Each event that may
 //! be a reason to write makes it due: it is looked at once, and either queues writes or moves to the list of what it
 //! waits for next.
 
@@ -15,7 +15,7 @@ use crate::request::{Port, Volume};
 use crate::slots::Key;
 use crate::volume::{Listed, Target, VolumeState};
 
-/// The most volumes that one call looks at because there are too many dirty blocks, in addition to those that are due.
+/// The most volumes that one call examines because there are too many dirty blocks, in addition to those that are due.
 const LOOKS: usize = 16;
 
 /// The most dirty blocks that left the policy and wait for others: these parts of the capacity and of the frames beyond it.

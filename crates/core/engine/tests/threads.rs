@@ -1,5 +1,5 @@
 //! An engine behind a lock, used as a server uses it: bytes are copied and frames released without the lock, on several
-//! threads, and published blocks are read without it. Nobody sees half a write, and whoever waits for frames is woken.
+//! threads, and published blocks are read without it. Nobody sees half a write, and waiters for frames are woken.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

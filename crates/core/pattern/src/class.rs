@@ -39,11 +39,11 @@ impl fmt::Display for Class {
     }
 }
 
-/// Where one class ends and another begins.
+/// Limits between the classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// Code with fewer references to pages is [`Class::Rand`]. UBM, which looks at sequences of blocks, and PCC, which
-    /// looks at those of code, both call a sequence of this length sequential: 20.
+    /// Code with fewer references to pages is [`Class::Rand`]. UBM, which examines sequences of blocks, and PCC, which
+    /// examines those of code, both call a sequence of this length sequential: 20.
     pub least: u32,
     /// Sequences of this mean length in pages or more are long: also 20.
     pub long: f64,

@@ -2,7 +2,7 @@
 //!
 //! The paper keeps lists of page ranges for each code and file (figure 8), in which a page that another code references
 //! moves to that code. Here each known page has the code that referenced it last, which is the same for pages that are
-//! referenced one by one, and needs no joining and splitting of ranges. Where there are more pages than fit, a share of
+//! referenced one by one, and needs no joining and splitting of ranges. If there are more pages than fit, a share of
 //! them that a hash chooses is kept, as in SHARDS (Waldspurger et al., FAST 2015); sequences are seen in full.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ impl Default for Limits {
     }
 }
 
-/// What was seen of one piece of code.
+/// Observations of one piece of code.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Code {
     /// Its identity.
@@ -177,7 +177,7 @@ impl Classifier {
         self.time
     }
 
-    /// What was seen of each piece of code, the most referenced first.
+    /// Observations of each piece of code, the most referenced first.
     pub fn codes(&self) -> Vec<Code> {
         let mut codes = self.codes.clone();
         codes.sort_by_key(|code| (std::cmp::Reverse(code.references), code.code));

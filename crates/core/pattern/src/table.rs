@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{Class, Counts, Thresholds};
 
-/// What is known of one piece of code.
+/// Pattern of one piece of code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pattern {
     /// How it accesses pages.

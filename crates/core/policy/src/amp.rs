@@ -3,7 +3,7 @@
 //!
 //! * Contexts: the code that issues a reference, by its stack (`Access::stream`).
 //! * Detection: the access recency R of a reference to a block that its context referenced before. In the order in which
-//!   the n blocks of the context were last used, R = p / (n - 1), where p of them were used before this block. So R is 0
+//!   the n blocks of the context were last used, R = p / (n - 1), where p of them were used before this block. Thus R is 0
 //!   in a loop, 1 if the latest block is used again, and 1/2 on average if blocks are chosen at random. The average of R
 //!   decides: one-shot (no block is used again) and looping contexts are served by MRU, temporally clustered ones by LRU,
 //!   probabilistic ones by LFU. R needs neither block numbers nor files.
@@ -58,7 +58,7 @@ const EMPTY: u32 = u32::MAX;
 /// Bits of a key that number the context.
 const CONTEXT_BITS: u32 = 10;
 
-/// Where a slot is.
+/// Place of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Place {
     #[default]
@@ -67,7 +67,7 @@ enum Place {
     Ghost,
 }
 
-/// What is kept of a slot.
+/// State of a slot.
 #[derive(Clone, Copy, Default)]
 struct Own {
     place: Place,

@@ -57,7 +57,7 @@ const PAUSE: u32 = 16;
 /// Files whose last block is remembered.
 const FILES: usize = 1024;
 
-/// Where a slot is.
+/// Place of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Place {
     #[default]
@@ -66,7 +66,7 @@ enum Place {
     Ghost,
 }
 
-/// What is kept of a slot.
+/// State of a slot.
 #[derive(Clone, Copy, Default)]
 struct Own {
     place: Place,

@@ -13,7 +13,7 @@
 //! Candidates share the slots of the host, so each has ghosts for at most one and a half times the cache, as LIRS has by default. MQ alone has four times:
 //! that would take 3 % of the memory for a cache of 4 KiB blocks.
 //!
-//! Blocks are sampled one by one; with a candidate that looks at neighbours, in extents of 32 blocks, and shadows have four times as many.
+//! Blocks are sampled one by one; with a candidate that uses neighbours, in extents of 32 blocks, and shadows have four times as many.
 
 mod choice;
 

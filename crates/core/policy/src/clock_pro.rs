@@ -38,7 +38,7 @@
 //!   does not start a new round: these hands take at most one step for each page that moves to the head.
 //! * Before a cold page turns hot, HAND_hot turns hot pages cold until there are fewer than m_h = m - m_c: one in the
 //!   fixed case of 3.3.2, none if there are already fewer, and several if m_c was incremented since. A change of m_c or
-//!   m alone moves no page. So the number of hot pages can differ from m_h.
+//!   m alone moves no page. The number of hot pages can therefore differ from m_h.
 //! * HAND_hot "stops at a hot page" (3.3.3). If that page then leaves its position (because it was removed, or because
 //!   it is the cold page that the hand met and that moves to the head), the hand rests on the next page, which may be
 //!   cold. Its next run begins there, so that page stays in its test period until then.

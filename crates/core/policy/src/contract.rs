@@ -45,7 +45,7 @@ pub enum Kind {
 /// One reference to one block.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// What is referenced.
+    /// The referenced block.
     pub block: Block,
     /// The tenant that is charged.
     pub tenant: Tenant,

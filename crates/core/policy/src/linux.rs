@@ -52,7 +52,7 @@ enum Place {
     Ghost,
 }
 
-/// What is kept of a slot.
+/// State of a slot.
 #[derive(Clone, Copy, Default)]
 struct Page {
     place: Place,
@@ -82,7 +82,7 @@ pub struct Linux {
     to_free: u32,
     /// The most ghosts.
     ghosts_most: u32,
-    /// Where the last access to a volume was, by the number of the volume modulo `VOLUMES`.
+    /// The last access to a volume, by the number of the volume modulo `VOLUMES`.
     last: [Option<Block>; VOLUMES],
     /// Pages in a gibibyte.
     gib: u64,

@@ -7,7 +7,7 @@
 //!   produced the published figures; Figure 2.2 (c) counts such references. On the authors' traces, where repeats are
 //!   rare, the rule is worth at most 0.15 points.
 //! * L_hirs is 1 % of the cache (2.4.1), as in the authors' program rounded down, and at least 2 blocks;
-//!   L_lirs is at least 1. So a cache of 2 blocks has one of each. A cache of 1 block has no LIR block: S stays empty,
+//!   L_lirs is at least 1. A cache of 2 blocks thus has one of each. A cache of 1 block has no LIR block: S stays empty,
 //!   and each miss replaces the single block of Q.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
 //!   blocks were invalidated.

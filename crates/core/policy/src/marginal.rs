@@ -26,7 +26,7 @@ const ORDER_BITS: u32 = 36;
 /// The least number of references after which counts are halved.
 const WINDOW_LEAST: u64 = 32;
 
-/// Where a slot is.
+/// Place of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Place {
     #[default]
@@ -51,7 +51,7 @@ struct Group {
     key: Option<u64>,
 }
 
-/// What happened in the partition of other blocks.
+/// Counts of the partition of other blocks.
 #[derive(Default)]
 struct Counts {
     /// All references, also to other partitions.
@@ -109,7 +109,7 @@ impl Partitions {
         self.groups.len() as u32 - 1
     }
 
-    /// Where `slot` is.
+    /// Place of `slot`.
     #[inline]
     pub(crate) fn place(&self, slot: Slot) -> Place {
         *self.links.own(slot)

@@ -7,7 +7,7 @@
 //! * A block found in Qout leaves it before the victim enters, so that a full Qout cannot drop the block whose
 //!   reference count is needed.
 //! * If the cache becomes smaller or larger, the new `life` also applies to resident blocks.
-//! * Where the cache becomes smaller or larger, the new `life` also holds for the blocks that are resident.
+//! * If the cache becomes smaller or larger, the new `life` also holds for the blocks that are resident.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;

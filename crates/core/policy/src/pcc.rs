@@ -31,7 +31,7 @@ use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::values::{HISTORY, Values};
 use crate::{Access, Block, Policy, Room, Slot};
 
-/// What a piece of code does.
+/// Class of a piece of code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Other,

@@ -1,7 +1,7 @@
 //! Orders of slots by their last reference, as logs.
 //!
 //! A reference writes the slot at the end of a ring and its new place into a word of the slot. The slot's previous
-//! entry stays behind as stale, because the slot's place is now elsewhere. So a reference touches no neighbour of the
+//! entry stays behind as stale, because the slot's place is now elsewhere. A reference therefore touches no neighbour of the
 //! slot, which a linked list would fetch from memory one after another, and slots that leave at the old end are read in
 //! sequence. That pays if an order is long and mostly read from its old end; for a short one a
 //! [`List`](crate::list::List) is better.
@@ -25,7 +25,7 @@ const NOWHERE: u32 = u32::MAX >> TAG_BITS;
 /// was longest, and so stays shorter than `NOWHERE`.
 pub const SLOTS_MOST: u32 = 1 << 27;
 const RING_LEAST: usize = 64;
-/// The number of entries that [`Order::live`] looks at, and the number of places ahead of a moving hand whose words are
+/// The number of entries that [`Order::live`] examines, and the number of places ahead of a moving hand whose words are
 /// loaded.
 pub const LOOK: u32 = 16;
 

@@ -74,7 +74,7 @@ const AUTO: &str = <crate::auto::Auto as Configured>::INFO.name;
 
 static UNIFIED: &[Info] = &[crate::ulc::INFO];
 
-/// What policies are also called in the literature.
+/// Other names of policies in the literature.
 const OTHER_NAMES: &[(&str, &str)] = &[("min", "opt"), ("belady", "opt")];
 
 /// Policies for one cache, in the order of `nigh policies`.
@@ -82,7 +82,7 @@ pub fn registry() -> &'static [Info] {
     REGISTRY
 }
 
-/// What decides for all levels of a cache at once, with a [`Spec`] like a policy; [`build`] does not create it.
+/// Schemes that decide for all levels of a cache at once, with a [`Spec`] like a policy; [`build`] does not create them.
 pub fn unified() -> &'static [Info] {
     UNIFIED
 }

@@ -18,7 +18,7 @@ const EXTENT_MORE_BITS: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) bits: u32,
-    /// Blocks that a shadow has at least, if the cache has so many.
+    /// Blocks that a shadow has at least, if the cache has this many.
     least: u32,
     pub(crate) extents: bool,
 }

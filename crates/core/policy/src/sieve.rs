@@ -12,7 +12,7 @@ pub struct Sieve {
     links: Links,
     /// Resident slots, the one loaded last (the paper's head) first.
     queue: List,
-    /// Where the search for a victim continues; the tail if `None`.
+    /// Slot at which the search for a victim continues; the tail if `None`.
     hand: Option<Slot>,
     /// Whether a slot was hit since the hand passed it; clear for slots that are not resident.
     visited: Vec<bool>,

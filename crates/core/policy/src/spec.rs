@@ -44,7 +44,7 @@ pub struct Param {
     pub published: Option<&'static str>,
 }
 
-/// What the host provides when it creates a policy.
+/// Resources that the host provides when it creates a policy.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// How many blocks can be resident; at least 1.
@@ -58,8 +58,8 @@ pub struct Setup {
     /// For each tick, the tick at which the same block is referenced next, `u32::MAX` for never.
     /// Only a replay knows it.
     pub future: Option<Arc<[u32]>>,
-    /// What an earlier run found out about the code that issues references (`Access::stream`), for policies that use
-    /// it. Without it, they find out themselves.
+    /// Patterns of an earlier run for the code that issues references (`Access::stream`), for policies that use
+    /// it. Without them, they are learned.
     pub patterns: Option<Arc<Table>>,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! * Detection: files and block numbers, not code. A number of consecutive references (`threshold`) to a file is
 //!   sequential; a sequence that is referenced again is a loop, whose period is the exponential average of the times
-//!   between its rounds; all else is other. What was detected is kept as ranges: file, start, end and period.
+//!   between its rounds; all else is other. Detected patterns are kept as ranges: file, start, end and period.
 //! * Replacement: sequential blocks leave in MRU order. Of looping blocks, one of the loop with the longest period
 //!   leaves, the most recently used of it. Other blocks leave in LRU order.
 //! * Allocation: the partition with the least marginal gain loses a block (`marginal.rs`).
@@ -17,7 +17,7 @@
 //! * A sequence continues one of the last sequences of its file, of which some are remembered, not only the last one:
 //!   with one, two programs that read a file or disk at the same time hide each other's sequences.
 //! * A sequence is looked up among the ranges when it is as long as `threshold`: until then, its blocks are other, except
-//!   those that a loop already holds. So a random reference does not count as a round.
+//!   those that a loop already holds. A random reference therefore does not count as a round.
 //! * A sequence that begins where a range begins is a round of it. If it begins within a range, the rest of that is a
 //!   loop of its own, whose period is the time since the block was read with the range. Beyond the end of a loop, a new
 //!   sequence begins. Without these, parts of a range that are read more often than others share one period: on multi1 in

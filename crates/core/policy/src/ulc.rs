@@ -30,7 +30,7 @@ pub(crate) const INFO: Info = Info {
     streams: false,
 };
 
-/// Where an unknown block is cached when all levels are full: `out`, `last` or `adapt`.
+/// Level of an unknown block when all levels are full: `out`, `last` or `adapt`.
 pub(crate) fn first(params: &Params) -> Result<&'static str, SpecError> {
     params.one_of("first", &["out", "last", "adapt"])
 }

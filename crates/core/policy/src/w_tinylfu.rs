@@ -15,7 +15,7 @@
 //! * The excess of the protected segment or the window moves to the front of probation, the least recently used first,
 //!   and that of the segment before that of the window.
 //! * While the window is below its share, or empty, no candidate leaves: the victim comes from the main cache, and from
-//!   its protected segment if none is on probation. So the window grows by the blocks that enter.
+//!   its protected segment if none is on probation. Thus the window grows by the blocks that enter.
 //! * The sketch doubles when the cache outgrows it, with each counter copied to both halves. It is halved when a
 //!   quarter of it would suffice, with the greater of each two counters. If the new sample is no larger than the
 //!   references counted, all counters are halved.

@@ -20,7 +20,7 @@ pub struct Update<'a> {
     pub oldest: u64,
 }
 
-/// What comes from the server.
+/// Messages of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
     /// Whether the server had the block.
@@ -68,7 +68,7 @@ impl UlcClient {
     }
 
     /// The block of `slot` came, from the server with `reply`. `now` numbers this reference among those of all clients, in growing
-    /// order. What has to move is added to `moves`: a Demote from the lowest level of the client is a request to the server, with
+    /// order. Blocks that have to move are added to `moves`: a Demote from the lowest level of the client is a request to the server, with
     /// [`UlcClient::last`] of the block. Returns where the block was found.
     pub fn settle(
         &mut self,
@@ -116,7 +116,7 @@ impl UlcClient {
         self.ulc.known()
     }
 
-    /// What was counted so far.
+    /// Counts since the start.
     pub fn counts(&self) -> &Counts {
         self.ulc.counts()
     }

@@ -42,7 +42,7 @@ pub trait Joint {
     /// `client` references the block of `slot`. Returns where it was found.
     fn reference(&mut self, client: Client, slot: Slot) -> Retrieve;
 
-    /// What was counted so far for `client`.
+    /// Counts of `client` since the start.
     fn counts(&self, client: Client) -> &Counts;
 
     /// Counts anew, as after a warm-up.

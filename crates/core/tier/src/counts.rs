@@ -1,4 +1,4 @@
-//! What a scheme of levels counts.
+//! Counters of a scheme of levels.
 
 use std::ops::AddAssign;
 
@@ -32,7 +32,7 @@ impl AddAssign<&Counts> for Counts {
 }
 
 impl Counts {
-    /// What was counted since these were `before`.
+    /// Difference to `before`.
     pub fn since(&self, before: &Counts) -> Counts {
         let Counts { references, hits, demotions, transit, stale } = before;
         Counts {

@@ -1,4 +1,4 @@
-//! What schemes of levels have in common.
+//! The interface of schemes of levels.
 
 use nigh_policy::Slot;
 
@@ -10,7 +10,7 @@ pub const LEVELS_MAX: usize = 8;
 /// A level: 0 is the client's own memory, the highest; the last one is next to the home device.
 pub type Level = u8;
 
-/// Where a referenced block was found, and at which level it is cached from now on: the request Retrieve(b, i, j) of section
+/// The level at which a referenced block was found, and the one that caches it from now on: the request Retrieve(b, i, j) of section
 /// 5.3.2.1. `None` is L_out: no level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retrieve {
@@ -20,7 +20,7 @@ pub struct Retrieve {
     pub to: Option<Level>,
 }
 
-/// What a reference brings about besides the retrieval, in this order.
+/// Moves of a reference besides the retrieval, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// The block of a slot goes from a level to the next lower one: Demote(b, i, i + 1).
@@ -33,7 +33,7 @@ pub enum Move {
 
 /// A scheme that decides for all levels.
 pub trait Tier {
-    /// References the block of `slot`. What has to move is added to `moves`.
+    /// References the block of `slot`. Blocks that have to move are added to `moves`.
     fn reference(&mut self, slot: Slot, moves: &mut Vec<Move>) -> Retrieve;
 
     /// Forgets the block of `slot`, whose contents are no longer valid at any level. It is not among the `moves` itself.
@@ -42,7 +42,7 @@ pub trait Tier {
     /// The level that caches the block of `slot`.
     fn level(&self, slot: Slot) -> Option<Level>;
 
-    /// What was counted so far.
+    /// Counts since the start.
     fn counts(&self) -> &Counts;
 
     /// Counts anew, as after a warm-up.

@@ -98,7 +98,7 @@ impl Server {
         Server { most_steps: most, ..self }
     }
 
-    /// `client` retrieves the block of `slot`, in the reference numbered `now`. It is kept here if its level tag says so. A block that
+    /// `client` retrieves the block of `slot`, in the reference numbered `now`. It is kept here if its level tag names this level. A block that
     /// goes to a higher level of its owner leaves; one that another client directed here stays, for that client. If the owner takes it,
     /// it has no owner then.
     pub fn retrieve(&mut self, client: Client, slot: Slot, keep: bool, now: u64) -> Answer {

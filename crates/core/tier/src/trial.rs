@@ -11,10 +11,10 @@ use crate::levels::{Move, Tier};
 
 /// The levels of a copy together have this many blocks at least, unless those of the scheme have fewer.
 const BLOCKS: u64 = 1024;
-/// The last level is chosen only if it saves at least one miss of so many.
+/// The last level is chosen only if it saves at least one miss of this many.
 const GAIN: u64 = 20;
 
-/// Where a block is cached that is not in the stack, when all levels are full.
+/// Level of a block that is not in the stack, when all levels are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     /// At no level.
@@ -26,7 +26,7 @@ pub enum First {
 /// How levels for a sample of the blocks are smaller than those for all.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    /// One of so many blocks is in the sample.
+    /// One of this many blocks is in the sample.
     one_of: u32,
 }
 
@@ -36,7 +36,7 @@ impl Scale {
         Scale { one_of: (blocks / BLOCKS).max(1) as u32 }
     }
 
-    /// What `blocks` blocks are for the sample.
+    /// The number of blocks of the sample for `blocks` blocks.
     pub(crate) fn blocks(self, blocks: u32) -> u32 {
         if blocks == u32::MAX { blocks } else { (blocks / self.one_of).max(1) }
     }

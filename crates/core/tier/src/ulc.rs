@@ -3,7 +3,7 @@
 //! S. Jiang, "Efficient caching algorithms for memory management in computer systems", dissertation, College of William and
 //! Mary, 2004, section 5.3.2.1. The names are those of the text: *uniLRUstack*, *yardsticks*, *level status*, *recency status*.
 //!
-//! Where the text is silent:
+//! Decisions where the text is silent:
 //!
 //! * **Recency status** is not stored: it is the first level i whose yardstick was referenced no later than the block. A level
 //!   that is not full bounds nothing. While the levels fill, a yardstick can lie above that of a higher level; by this rule the
@@ -15,7 +15,7 @@
 //!   its blocks were last retrieved. From one level, blocks of one such list are demoted in the order of their last references, so they enter the next
 //!   list at its front: neither *DemotionSearching* nor *YardStickAdjustment* searches. The yardstick of a level is the oldest of the lists' ends.
 //! * **Pruning** removes from the bottom what is cached at no level. That changes no decision.
-//! * **The length of the stack** is not limited in the text. With [`Ulc::limit_ghosts`], the stack has at most so many blocks that are
+//! * **The length of the stack** is not limited in the text. With [`Ulc::limit_ghosts`], the stack has at most this many blocks that are
 //!   cached at no level; the one that was referenced the longest time ago is forgotten. docs/papers/ulc.md has the effect.
 //! * **tempLRU** is the [`TRANSIT`] blocks that were last brought to the client and not cached there. Hits in it are counted apart
 //!   ([`Counts::transit`]), not as hits of the first level.
@@ -153,7 +153,7 @@ impl Ulc {
         Ulc { trial: Some(Box::new(Trial::new(scale, copies, blocks))), ..self }
     }
 
-    /// Where blocks that are not known begin at present.
+    /// The present level of unknown blocks.
     pub fn begins(&self) -> First {
         self.first
     }
@@ -163,7 +163,7 @@ impl Ulc {
         self.capacities.iter().map(|&blocks| u64::from(blocks)).sum()
     }
 
-    /// Has room for `capacity` blocks at `level` from now on. What is too much is demoted.
+    /// Has room for `capacity` blocks at `level` from now on. Blocks beyond that are demoted.
     ///
     /// # Panics
     /// If `capacity` is 0.
@@ -265,7 +265,7 @@ impl Ulc {
         ends.min_by_key(|&slot| self.last(slot))
     }
 
-    /// Where a block belongs that was last referenced at `last`.
+    /// The level of a block that was last referenced at `last`.
     fn recency(&self, last: u64) -> u8 {
         let belongs = |level: usize| {
             let is_full = self.blocks[level] >= self.capacities[level];
@@ -373,7 +373,7 @@ impl Ulc {
         self.counts.count(retrieve);
     }
 
-    /// `level` no longer has the block of `slot`, if it had it. What the stack forgets is added to `moves`.
+    /// `level` no longer has the block of `slot`, if it had it. Blocks that the stack forgets are added to `moves`.
     pub fn lose(&mut self, slot: Slot, level: Level, moves: &mut Vec<Move>) {
         if self.known.own(slot).level == level {
             if !self.misplace(slot, PASSED_MOST) {
@@ -390,7 +390,7 @@ impl Ulc {
         }
     }
 
-    /// `slot`, which is at a level, is cached at none from now on. Passes at most so many others that got lost, on the way to its place among
+    /// `slot`, which is at a level, is cached at none from now on. Passes at most this many others that got lost, on the way to its place among
     /// them from either end. Returns whether it got there; then or otherwise, it is in the list.
     fn misplace(&mut self, slot: Slot, most: u32) -> bool {
         self.leave(slot);

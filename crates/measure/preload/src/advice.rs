@@ -1,6 +1,6 @@
 //! Advice to the kernel's page cache for the reads of this process, by the class of the code that reads.
 //!
-//! What the adviser remembers is in memory that all processes of the program share, because they share what is cached.
+//! The adviser's state is in memory that all processes of the program share, because they share what is cached.
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -17,11 +17,11 @@ use crate::{board, files, frames};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// Where others have the lock for long (a stopped process), so many reads do not try to get it.
+/// Reads that skip the lock while others hold it for long (a stopped process).
 const SKIPPED_MOST: u32 = 10_000;
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 
-/// `WILLNEED` is given for so many bytes at a time: the kernel's default read-ahead, to which it truncates a longer one.
+/// `WILLNEED` is given for this many bytes at a time: the kernel's default read-ahead, to which it truncates a longer one.
 const FETCHED_AT_ONCE: u64 = 128 << 10;
 
 /// Hints that wait until the lock is free again.

@@ -20,7 +20,7 @@ pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
 /// Nothing is known yet.
 const UNKNOWN: u32 = 0;
-/// No file: a pipe, a socket, a terminal, what the kernel says about itself.
+/// No file: a pipe, a socket, a terminal, the kernel's own state.
 const OTHER: u32 = 1;
 /// A file whose calls are not recorded.
 pub(crate) const QUIET: u32 = 2;
@@ -73,7 +73,7 @@ pub(crate) fn forget_all() {
     OPENED.store(0, Ordering::Relaxed);
 }
 
-/// What advice has to know of an open file. The key is 0 if the descriptor is none, or was not looked at.
+/// State of an open file for advice. The key is 0 if the descriptor is none, or was not examined.
 pub(crate) struct Open {
     key: AtomicU64,
     bytes: AtomicU64,
@@ -94,7 +94,7 @@ static OPEN: [Open; DESCRIPTORS] = [const {
 /// Files that an advised process opened.
 static OPENED: AtomicU32 = AtomicU32::new(0);
 
-/// Of these, so many are recorded in any case, if any are.
+/// This many of these are recorded in any case, if any are.
 const RECORDED_LEAST: u32 = 16;
 
 pub(crate) fn open(fd: c_int) -> Option<&'static Open> {

@@ -231,8 +231,8 @@ fn unwind(object: &Object, address: u64) -> Option<u64> {
     let (begin, end) = (object.begin as u64, object.end as u64);
     let header = object.eh_frame as u64;
     let bytes = |from: u64| -> &'static [u8] {
-        // SAFETY: the table and what it points to are in the module, which is mapped from `begin` to `end`. What is behind
-        // the table is read by its own lengths only.
+        // SAFETY: the table and what it points to are in the module, which is mapped from `begin` to `end`. The bytes behind
+        // the table are read by its own lengths only.
         unsafe { std::slice::from_raw_parts(from as *const u8, end.saturating_sub(from) as usize) }
     };
     let bases = BaseAddresses::default().set_eh_frame_hdr(header);

@@ -547,7 +547,7 @@ unsafe extern "C-unwind" fn nigh_hook_io_submit(
     submits(count, blocks as u64, rsp, rbp, || run().into()) as c_int
 }
 
-/// The kernel does not say whether the program loads the library: the recorder looks at its file.
+/// The kernel does not report whether the program loads the library: the recorder inspects its file.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn nigh_hook_execve(
     path: *const libc::c_char,

@@ -31,7 +31,7 @@ pub(crate) fn limited(limit: Limit, set: impl FnOnce() -> i64) -> i64 {
         Limit::Filter(at) => Program::at(at),
     };
     for (at, &number) in OWN.iter().enumerate() {
-        // A filter may look at arguments: it must not refuse the simplest ones, and not end the program for any.
+        // A filter may check arguments: it must not refuse the simplest ones, and not end the program for any.
         let action = |arguments| program.as_ref().and_then(|program| program.run(number as u32, arguments));
         let is_possible = action(0).is_some_and(succeeds) && action(u64::MAX).is_some_and(returns);
         denied |= u32::from(!is_possible) << at;

@@ -133,7 +133,7 @@ impl Page {
 }
 
 impl Planned {
-    /// What the function was.
+    /// The original function.
     pub(crate) fn original(&self) -> *const c_void {
         self.copy.cast()
     }

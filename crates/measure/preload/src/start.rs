@@ -1,4 +1,4 @@
-//! What happens when the library is loaded, and after `fork`.
+//! Start of the library when it is loaded, and after `fork`.
 
 use std::ffi::CStr;
 use std::io::Write as _;

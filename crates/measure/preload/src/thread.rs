@@ -28,10 +28,10 @@ const NOT_ASKED: u64 = u64::MAX;
 /// The process's shared file, or null.
 static WRITER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What begins a child.
+/// The function that starts a child.
 static CHILD: OnceLock<fn()> = OnceLock::new();
 
-/// What `watch_for_fork` mapped.
+/// The page that `watch_for_fork` mapped.
 static SAME: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
 const PAGE_BYTES: u64 = 4096;
@@ -39,7 +39,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Gives a thread's ring back when the thread ends.
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// What this process writes from now on goes to `writer`.
+/// This process writes to `writer` from now on.
 pub(crate) fn begin(writer: Option<Writer>) {
     OWN.set(None);
     TID.set(0);
@@ -106,7 +106,7 @@ pub(crate) fn device_bytes(latency_ns: u64) -> u64 {
         DEVICE_BYTES.set(bytes);
         return 0;
     }
-    // What a record has no room for is in the next one.
+    // The bytes that a record has no room for are in the next one.
     let new = bytes.saturating_sub(before).min(DEVICE_BYTES_MOST);
     DEVICE_BYTES.set(before + new);
     new

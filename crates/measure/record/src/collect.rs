@@ -40,7 +40,7 @@ const LIMITED: &str = "in part: it limits its system calls (seccomp)";
 /// The most programs that are expected to appear.
 const EXPECTED_MOST: usize = 4096;
 
-/// Programs with so many records in a ring at a time may fill it before the next round.
+/// Programs with this many records in a ring at a time may fill it before the next round.
 const BUSY: usize = SLOTS / 16;
 
 /// Why calls of a program are missing.
@@ -57,7 +57,7 @@ const LOOK_NS_MOST: u64 = 2_000_000_000;
 /// Bytes that a page fault makes accessible, at least.
 const PAGE_BYTES: u32 = 4096;
 
-/// What was recorded so far.
+/// Counts of the recording so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Calls in the recording, and page faults.
@@ -100,7 +100,7 @@ pub struct Collector {
     expected: BTreeMap<u32, (u64, String)>,
     faults: Option<Faults>,
     is_lossy: bool,
-    /// What happened to names of files and was not taken in yet.
+    /// Changes of files' names that were not taken in yet.
     named: Vec<Named>,
     /// Records of the ring that is being read.
     records: Vec<Record>,
@@ -149,7 +149,7 @@ struct Process {
     files: HashMap<u32, u32>,
     /// The name of each module, and the hash of it.
     modules: HashMap<u16, (String, u64)>,
-    /// What `contexts` has for frames that were seen before.
+    /// Results of `contexts` for frames that were seen before.
     contexts: HashMap<Frames, (u32, u64), foldhash::fast::RandomState>,
     /// Calls whose file is not known yet.
     early: Vec<Record>,
@@ -255,7 +255,7 @@ impl Collector {
         most >= BUSY
     }
 
-    /// What was recorded so far, with what running processes lost.
+    /// Counts of the recording so far, with the losses of running processes.
     pub fn summary(&self) -> Summary {
         let running = self.processes.iter().map(Process::lost).fold(0, u64::saturating_add);
         let faults = self.faults.as_ref().map_or(0, Faults::lost);

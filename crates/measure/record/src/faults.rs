@@ -35,7 +35,7 @@ pub(crate) struct Faults {
     lost: u64,
 }
 
-/// What happened.
+/// The event.
 pub(crate) enum Seen {
     Mapped(Arc<Mapped>),
     Fault(Fault),
@@ -82,7 +82,7 @@ struct Mapping {
     end: u64,
     /// The place in the file of the first address.
     offset: u64,
-    /// Where the file is mapped at its beginning.
+    /// Address at which the beginning of the file is mapped.
     base: u64,
     file: Option<Arc<Mapped>>,
 }
@@ -140,7 +140,7 @@ impl Faults {
         self.events.make_contiguous().sort_by_key(|event| event.time_ns);
     }
 
-    /// The next fault, or the next file that was mapped, before a time. What came later waits: an earlier event of another processor
+    /// The next fault, or the next file that was mapped, before a time. Later events wait: an earlier event of another processor
     /// may not have been read yet.
     pub(crate) fn next(&mut self, before_ns: u64) -> Option<Seen> {
         while self.events.front().is_some_and(|event| event.time_ns < before_ns) {

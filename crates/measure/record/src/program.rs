@@ -1,4 +1,4 @@
-//! What can be recorded: finds the program, and refuses those that would not load the library.
+//! Programs that can be recorded: finds the program, and refuses those that would not load the library.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -13,7 +13,7 @@ use crate::{Program, Unrecordable};
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libnigh_preload.so"));
 
-/// Where programs create their shared files, while a recorder reads them and after that.
+/// Prefix of shared files that programs create, while a recorder reads them and after that.
 const SHARED: &str = "shared-";
 const ENDED: &str = "ended";
 
@@ -42,10 +42,10 @@ const SUPPRESSIONS: &str = "called_from_lib:libnigh_preload.so\n";
 const SUPPRESSIONS_NAME: &str = "suppressions";
 const SUPPRESSIONS_MODE: u32 = 0o644;
 
-/// What advised programs share with nigh.
+/// File that advised programs share with nigh.
 const BOARD: &str = "board";
 
-/// Where files have no disk behind them.
+/// A folder whose files have no disk behind them.
 const MEMORY: &str = "/dev/shm";
 
 /// The name of the folders begins so, and goes on with the recorder's process.
@@ -100,7 +100,7 @@ impl Session {
         std::fs::rename(self.shared, folder.join(ENDED))
     }
 
-    /// Where the processes' shared files appear.
+    /// Folder of the processes' shared files.
     pub fn shared(&self) -> PathBuf {
         self.shared.clone()
     }
@@ -184,7 +184,7 @@ fn sweep(memory: &Path) {
     }
 }
 
-/// What processes that have ended left in `folder`: their names are `prefix`, the process, `-` and a rest.
+/// Leftovers in `folder` of processes that have ended: their names are `prefix`, the process, `-` and a rest.
 pub fn of_ended(folder: &Path, prefix: &str) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(move |entry| {

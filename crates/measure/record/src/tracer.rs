@@ -112,13 +112,13 @@ struct Process {
 struct Module {
     begin: u64,
     end: u64,
-    /// Where its file is mapped at offset 0.
+    /// Address at which its file is mapped from offset 0.
     base: u64,
     name: String,
     token: u64,
 }
 
-/// What a system call does with a file, with the positions of its descriptor, its length and its offset among the arguments.
+/// Effect of a system call on a file, with the positions of its descriptor, its length and its offset among the arguments.
 struct Kind {
     did: Did,
     descriptor: usize,
@@ -127,7 +127,7 @@ struct Kind {
 }
 
 enum Length {
-    /// What the call returned.
+    /// The result of the call.
     Returned,
     Argument(usize),
     None,
@@ -283,7 +283,7 @@ impl Tracer {
         self.write(writer);
     }
 
-    /// What was recorded so far.
+    /// Counts of the recording so far.
     pub fn summary(&self) -> Summary {
         Summary { files: self.files.count(), lost: self.lost, missed: self.unseen.len() as u64, ..self.summary }
     }
@@ -676,7 +676,7 @@ fn find(modules: &[Module], address: u64) -> Option<&Module> {
     modules.iter().find(|module| (module.begin..module.end).contains(&address))
 }
 
-/// Where the call was made, and the return addresses that frame pointers lead to.
+/// Address of the call, and the return addresses that frame pointers lead to.
 fn addresses(process: i32, rip: u64, rsp: u64, rbp: u64) -> Vec<u64> {
     let mut found = vec![rip];
     let mut stack = vec![0; STACK_BYTES];
@@ -718,7 +718,7 @@ fn modules(process: i32) -> Vec<Module> {
     modules
 }
 
-/// Where a descriptor is in its file.
+/// Position of a descriptor in its file.
 fn position(thread: i32, descriptor: u64) -> u64 {
     let about = fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).unwrap_or_default();
     about.lines().find_map(|line| line.strip_prefix("pos:")?.trim().parse().ok()).unwrap_or(0)

@@ -130,7 +130,7 @@ impl Writer {
         self.send(Entry::Checkpoint(gaps));
     }
 
-    /// Whether so many calls wait to be written that no more should be read.
+    /// Whether too many calls wait to be written for more to be read.
     pub fn is_behind(&self) -> bool {
         self.calls - self.progress.written.load(Ordering::Relaxed) >= WAITING_MOST
     }

@@ -1,7 +1,7 @@
-//! What an advised program shares with nigh: the classes of its code, the budget, and what advice did.
+//! Memory that an advised program shares with nigh: the classes of its code, the budget, and the effects of advice.
 //!
 //! One file for all processes of a program. Behind the header, each on a page of its own: a [`Tally`] for each entry of
-//! the table of classes, the table, and room in which the processes keep what their adviser remembers.
+//! the table of classes, the table, and room for the adviser's state.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -28,18 +28,18 @@ const PAGE: usize = 4096;
 /// How often a process tries to get the lock before it looks whether the owner still runs.
 const TRIES: u32 = 2000;
 
-/// What the adviser of all processes is told.
+/// Settings of the adviser of all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// How many return addresses identify the code.
     pub frames: u32,
     /// Whether the depth of the stack does, too.
     pub depth: bool,
-    /// One of so many files is recorded; 0 for none.
+    /// One of this many files is recorded; 0 for none.
     pub recorded: u32,
 }
 
-/// What advice did for an entry of the table.
+/// Effects of advice for an entry of the table.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -49,9 +49,9 @@ pub struct Tally {
     pub bytes: AtomicU64,
     /// Bytes that devices read for them.
     pub device_bytes: AtomicU64,
-    /// Bytes that the kernel was told to drop.
+    /// Bytes that the kernel was asked to drop.
     pub dropped: AtomicU64,
-    /// Bytes that the kernel was told to fetch.
+    /// Bytes that the kernel was asked to fetch.
     pub fetched: AtomicU64,
     /// Whether advice has ended, because it gains nothing: not 0.
     pub has_ended: AtomicU64,
@@ -165,11 +165,11 @@ impl Board {
         let head = self.head();
         let (entries, table) = (head.entries.load(Ordering::Relaxed), head.table_bytes.load(Ordering::Relaxed));
         let place = places(entries as usize, table as usize).get(number).copied().unwrap_or_default();
-        // SAFETY: the file is as long as these numbers say, which nobody writes after `create`.
+        // SAFETY: the file is as long as these numbers, which nobody writes after `create`.
         unsafe { self.0.as_ptr().cast::<u8>().add(place) }
     }
 
-    /// What the adviser was told.
+    /// The adviser's settings.
     pub fn told(&self) -> Told {
         let head = self.head();
         Told {
@@ -274,7 +274,7 @@ fn is_thread(thread: u32) -> bool {
     sent == 0 || unsafe { *libc::__errno_location() } != libc::ESRCH
 }
 
-/// Where tallies, table and room begin.
+/// Beginnings of tallies, table and room.
 fn places(entries: usize, table_bytes: usize) -> [usize; 3] {
     let tallies = size_of::<Head>().next_multiple_of(PAGE);
     let table = (tallies + entries * size_of::<Tally>()).next_multiple_of(PAGE);

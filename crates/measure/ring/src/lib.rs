@@ -56,7 +56,7 @@ pub const NAME_BYTES: usize = 240;
 /// A frame is the number of its module, shifted by this, and the offset within it.
 pub const MODULE_SHIFT: u32 = 48;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -123,7 +123,7 @@ pub struct Record {
     pub time_ns: u64,
     /// First byte of the file.
     pub offset: u64,
-    /// What the call returned, or -errno.
+    /// Result of the call, or -errno.
     pub result: i64,
     /// How long it took.
     pub latency_ns: u32,

@@ -130,7 +130,7 @@ impl Writer {
             if !has_memory((&raw const *ring).cast(), offset_of!(Ring, slots)) {
                 break;
             }
-            // The recorder looks at the ring after this.
+            // The recorder reads the ring after this.
             shared.rings_used.fetch_max(used + 1, Ordering::AcqRel);
             if free(ring) {
                 return Some(Claim(NonNull::from(ring)));

@@ -82,7 +82,7 @@ pub struct Opened {
     pub format: Format,
     /// The block size in bytes: the one given, or the format's own, or [`BLOCK_BYTES_DEFAULT`].
     pub block_bytes: u32,
-    /// Where it was recorded, if that is known.
+    /// The level at which it was recorded, if that is known.
     pub taken: Option<Taken>,
     /// The requests in recorded order. The first batch of a trace without any is [`Error::Empty`].
     pub requests: Box<dyn Requests + Send>,

@@ -33,7 +33,7 @@ pub struct Request {
     pub op: Op,
     /// The identity of the issuing code or file; 0 if the format has none.
     pub stream: u64,
-    /// From the request to its reply, in nanoseconds; 0 where the format does not say.
+    /// From the request to its reply, in nanoseconds; 0 if the format does not have it.
     pub latency_ns: u64,
     /// The identity of the bytes that were read or written: requests of one length with the same identity have the same bytes. 0
     /// if the format has none.

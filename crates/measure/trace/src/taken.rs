@@ -1,6 +1,6 @@
-//! Where a trace was recorded, relative to the kernel's page cache.
+//! The level of a recording: above or below the kernel's page cache.
 
-/// Where a trace was recorded.
+/// The level at which a trace was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// At the calls of programs, before the page cache: all accesses but those through mappings.

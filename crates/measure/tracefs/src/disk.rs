@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// Bytes in a sector, the kernel's unit whatever the disk's own.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// Where a disk's requests can be seen.
+/// Level at which a disk's requests are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It has a request queue: where requests are issued to the driver.
@@ -26,7 +26,7 @@ pub struct Disk {
     pub number: u32,
     /// First sector and number of sectors (512 bytes) of a partition; `None` for a whole disk.
     pub part: Option<(u64, u64)>,
-    /// Where its requests can be seen.
+    /// Level at which its requests are visible.
     pub kind: Kind,
 }
 

@@ -10,7 +10,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::{Error, Result};
 
-/// Where tracefs usually is mounted.
+/// Usual mount point of tracefs.
 const USUAL: &str = "/sys/kernel/tracing";
 
 /// More than any description that is read here.

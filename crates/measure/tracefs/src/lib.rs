@@ -1,4 +1,4 @@
-//! What a disk is asked: the kernel's block tracepoints, read through a private instance of tracefs.
+//! Requests to a disk: the kernel's block tracepoints, read through a private instance of tracefs.
 
 #![doc = include_str!("../README.md")]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -45,17 +45,17 @@ pub enum Error {
     /// The kernel's description of an event or a page, or a page itself, is not as expected.
     #[error("{what}: found {found}, expected {expected}")]
     Unexpected {
-        /// What was read.
+        /// Its name.
         what: String,
-        /// What it contained.
+        /// Its content.
         found: String,
-        /// What was expected.
+        /// The expected content.
         expected: &'static str,
     },
     /// A file of tracefs or sysfs cannot be read or written.
     #[error("{}", path.display())]
     Io {
-        /// The file.
+        /// Its name.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,

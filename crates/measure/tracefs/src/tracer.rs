@@ -69,7 +69,7 @@ impl Tracer {
         let requeue = requeue.map(|requeue| Event::open(&instance, requeue, disk)).transpose()?;
         instance.write("trace_clock", "mono")?;
         instance.write("buffer_size_kb", &buffer_kb.to_string())?;
-        // What does not fit is counted, and what is there already stays in order.
+        // Events that do not fit are counted, and earlier ones stay in order.
         instance.write("options/overwrite", "0")?;
         let mut buffers = Vec::new();
         for folder in processors(&instance)? {
@@ -96,7 +96,7 @@ impl Tracer {
     /// Appends to `out` the requests that were completed and those before them, as far as that is known now. To be
     /// called several times a second.
     pub fn read(&mut self, out: &mut Vec<Io>) -> Result<()> {
-        // What happened before now is in the buffers; what comes later may be in some of them and not yet in others.
+        // Events before now are in the buffers; later ones may be in some of them and not yet in others.
         let now = now_ns();
         self.drain()?;
         self.seen.sort_by_key(|seen| seen.time_ns);
@@ -188,7 +188,7 @@ impl Event {
         })
     }
 
-    /// What `record` reports; `None` for kinds of requests that access nothing.
+    /// The event of `record`; `None` for kinds of requests that access nothing.
     fn seen(&self, time_ns: u64, record: &[u8]) -> Option<Seen> {
         let sectors = u32::try_from(self.sectors.number(record)?).ok()?;
         let rwbs = Rwbs::new(self.kind.text(record)?);

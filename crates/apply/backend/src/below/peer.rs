@@ -21,7 +21,7 @@ use super::{Desk, LevelLink, ServerShare, ServerState};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long the log is silent about connecting after it said why that fails.
+/// Pause of the log about connecting after it reported why that fails.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The most blocks on their way to the server: what a read may have before it in the connection.
 const STORES: usize = 32;
@@ -34,7 +34,7 @@ const QUEUE: usize = 4096;
 /// There is no connection, or too much waits for it.
 pub(super) const OFF: Fault = Fault::AWAY;
 
-/// What a server is asked for.
+/// A request to a server.
 enum Asked {
     Part(Part),
     /// To forget blocks whose places are elsewhere now.
@@ -47,7 +47,7 @@ struct Live {
     out: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
-    /// What is received at a time.
+    /// Buffer of one receiving call.
     buffer: Box<[u8]>,
     /// The requests without a reply, by cookie.
     pending: HashMap<u64, Asked>,
@@ -82,7 +82,7 @@ impl Live {
     }
 }
 
-/// What became of the places of a server.
+/// Change of a server's places.
 pub(super) enum Change {
     /// There is a connection again, and the server has what it had.
     Resumed,
@@ -103,13 +103,13 @@ pub(super) struct Peer {
     retry: Instant,
     /// A connection that is being made, and the epoch that it resumes.
     connecting: Option<(u64, Receiver<io::Result<Session>>)>,
-    /// What the log said last of connecting, and when.
+    /// Last message logged about connecting, and its time.
     complaint: Option<(String, Instant)>,
     reads: VecDeque<Part>,
     writes: VecDeque<Part>,
     /// Extents that are elsewhere now.
     forget: BTreeSet<u64>,
-    /// What it said last of its room, and of the age of the block that leaves next.
+    /// The room that it reported last, and the age of the block that leaves next.
     pub(super) room: (u64, Option<u64>),
 }
 
@@ -133,7 +133,7 @@ impl Peer {
         }
     }
 
-    /// The log said why there is no connection at the start.
+    /// The log reported why there is no connection at the start.
     pub(super) fn failed(&mut self, reason: String, now: Instant) {
         self.complaint = Some((reason, now));
         self.retry = now + PAUSE;
@@ -279,7 +279,7 @@ impl Peer {
         None
     }
 
-    /// Logs why there is no connection, unless it was said already.
+    /// Logs why there is no connection, unless that was logged already.
     fn complain(&mut self, error: &io::Error, now: Instant) {
         let (level, words) = (&self.state.address, error.to_string());
         let is_new = self.complaint.as_ref().is_none_or(|(last, when)| *last != words && now - *when >= SILENCE);
@@ -352,7 +352,7 @@ impl Peer {
             let cookie = live.cookie + 1;
             let next = self.reads.front().or_else(|| self.writes.front().filter(|_| live.stores < STORES));
             let forget = match next.map(|part| spread::extent_at(part.place * block_bytes)) {
-                // What an extent had is forgotten before anything there is asked for or stored again.
+                // The extent's old contents are forgotten before anything there is asked for or stored again.
                 Some(extent) => self.forget.get(&extent).copied(),
                 None => self.forget.first().copied().filter(|_| live.forgets < FORGETS),
             };

@@ -10,7 +10,7 @@ use super::peer::{Change, OFF, Peer};
 use super::{Desk, LevelLink, ServerShare, ServerState, spread};
 use crate::device::Job;
 
-/// A server that is away for so long loses its places to the others, if there are any; before that, it may return with what it has.
+/// A server that is away for this time loses its places to the others, if there are any; before that, it may return with what it has.
 const RETURN: Duration = Duration::from_secs(10);
 
 pub(super) struct Worker {

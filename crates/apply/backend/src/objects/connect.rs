@@ -1,4 +1,4 @@
-//! Clients of object stores, with what the environment says about them.
+//! Clients of object stores, with their settings in the environment.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) fn files(provider: Provider) -> Vec<PathBuf> {
     of_provider.chain(known).chain(certificates).filter(|path| path.exists()).collect()
 }
 
-/// What may help if there is no access.
+/// A hint for users without access.
 pub(super) fn hint(provider: Provider) -> &'static str {
     match provider {
         Provider::S3 if !S3_CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some()) => {

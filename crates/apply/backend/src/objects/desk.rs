@@ -1,4 +1,4 @@
-//! What an object device shares with its thread.
+//! State that an object device shares with its thread.
 
 use std::io;
 use std::ops::Range;
@@ -21,7 +21,7 @@ struct Mail {
     is_closing: bool,
 }
 
-/// What the device shares with its thread, and with those who ask about it.
+/// State that the device shares with its thread, and with callers that query it.
 pub(super) struct Desk {
     disk: Mutex<Disk>,
     bytes: u64,

@@ -34,7 +34,7 @@ const ALIVE: Duration = Duration::from_secs(60);
 
 /// How long a request may take that makes or describes a disk.
 const GLANCE: Duration = Duration::from_secs(10);
-/// Where virtual machines find their credentials.
+/// Address of the credentials of virtual machines.
 const METADATA: &str = "//169.254.169.254/";
 
 /// A disk in an object store.
@@ -165,7 +165,7 @@ impl ObjectDisk {
         Ok((manifest, version))
     }
 
-    /// What its manifest says.
+    /// The state that its manifest describes.
     pub fn state(&self) -> Result<ObjectDiskState, OpenError> {
         let (manifest, _) = self.wait("read", self.glance().load())?;
         Ok(ObjectDiskState {

@@ -87,7 +87,7 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// What `error` means, or its text if it makes sense to try again.
+/// The meaning of `error`, or its text if a new attempt may succeed.
 fn judge(error: &Error) -> Result<Failure, String> {
     let line = one_line(&whole(error));
     Ok(match error {
@@ -315,7 +315,7 @@ impl Store {
         futures_util::stream::iter(objects).map(|object| delete(*object)).buffer_unordered(DELETES).try_collect().await
     }
 
-    /// What earlier writers left: the objects that the writer of `manifest` may delete, at most `most`, and whether there may
+    /// Objects that earlier writers left: those that the writer of `manifest` may delete, at most `most`, and whether there may
     /// be more.
     pub(super) async fn leftovers(&self, manifest: &Manifest, most: usize) -> Result<(Vec<Object>, bool), Failure> {
         let mut left = Vec::new();

@@ -46,7 +46,7 @@ pub struct ObjectTarget {
     pub provider: Provider,
     /// The bucket, or the container.
     pub bucket: String,
-    /// What the names of its objects begin with, before a `/`.
+    /// Prefix of its objects' names, before a `/`.
     pub prefix: String,
     /// How long a request to the store may take, with all attempts.
     pub timeout: Duration,
@@ -55,7 +55,7 @@ pub struct ObjectTarget {
 }
 
 impl ObjectTarget {
-    /// What two targets of the same disk have in common.
+    /// Identity of the disk: equal for two targets of the same one.
     pub fn place(&self) -> (Provider, &str, &str) {
         (self.provider, &self.bucket, &self.prefix)
     }

@@ -48,7 +48,7 @@ enum Done {
     Listed(Result<(Vec<Object>, bool), Failure>),
 }
 
-/// What the store may answer while it refuses others: credentials can be for reading alone.
+/// Kinds of requests that a store may accept while it refuses others: credentials can be for reading alone.
 #[derive(Clone, Copy)]
 enum Kind {
     Read,
@@ -87,13 +87,13 @@ pub(super) struct Worker {
     /// A manifest is being stored: for these flushes.
     storing: Option<Vec<Job>>,
     garbage: VecDeque<Object>,
-    /// What is being deleted.
+    /// The objects that are being deleted.
     deleting: Vec<Object>,
     /// When uploads that no flush waits for may be tried again.
     resumes: Option<Instant>,
-    /// Requests of these kinds fail at present: the log says why.
+    /// Requests of these kinds fail at present: the log has the reason.
     failing: [bool; Kind::ALL.len()],
-    /// The disk is only read, and was written since it was opened: the log says so.
+    /// The disk is only read, and was written since it was opened: the log notes that.
     is_outdated: bool,
 }
 
@@ -358,7 +358,7 @@ impl Worker {
         }
     }
 
-    /// What waits fails, and uploads pause unless a later flush wants them.
+    /// Waiting requests fail, and uploads pause, except those of a later flush.
     fn fail(&mut self) {
         self.resumes = Some(Instant::now() + PAUSE);
         let flushes = self.flushes.drain(..).map(|(_, job)| job);

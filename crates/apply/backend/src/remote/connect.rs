@@ -209,7 +209,7 @@ pub(super) fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the server does not answer")
 }
 
-/// What a failed call reports: a timeout is a server that does not answer.
+/// The error of a failed call: a timeout means that the server does not answer.
 fn failure(error: Errno) -> io::Error {
     if error == Errno::AGAIN { no_answer() } else { error.into() }
 }

@@ -36,7 +36,7 @@ pub(super) struct Query {
     pub(super) answer: SyncSender<Vec<Extent>>,
 }
 
-/// What a work is for.
+/// The purpose of a work.
 enum Task {
     Job(Box<Job>),
     Query(Query),
@@ -48,7 +48,7 @@ enum Task {
     Orphan,
 }
 
-/// What is asked of the server.
+/// Kind of a request to the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -75,7 +75,7 @@ struct Work {
     task: Task,
     kind: Kind,
     range: Range<u64>,
-    /// Where the next part begins.
+    /// Beginning of the next part.
     next: u64,
     /// Parts in flight.
     out: usize,
@@ -102,14 +102,14 @@ struct Flight {
     failure: Option<Errno>,
 }
 
-/// What is sent now.
+/// The requests that are sent in the present phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Nothing: there is no connection.
     Down,
     /// Nothing: what is in flight ends first, then what the server may have lost is done again.
     Draining,
-    /// What the server may have lost.
+    /// Changes that the server may have lost.
     Replaying,
     /// Everything.
     Live,
@@ -126,7 +126,7 @@ pub(super) struct Exchange {
     /// Changes that wait for room in the journal.
     held: VecDeque<usize>,
     journal: Journal,
-    /// What the journal may grow by, for changes that are in flight.
+    /// Bytes that the journal may grow by, for changes that are in flight.
     counted: usize,
     /// Changes that are to be done again.
     replay: VecDeque<u64>,
@@ -287,7 +287,7 @@ impl Exchange {
         self.phase = if self.replaying == 0 { Phase::Live } else { Phase::Replaying };
     }
 
-    /// All connections are gone. What was in flight is sent again on the next ones.
+    /// All connections are gone. Requests in flight are sent again on the next ones.
     pub(super) fn lost(&mut self) {
         self.phase = Phase::Down;
         self.flights.clear();
@@ -514,7 +514,7 @@ impl Exchange {
         }
     }
 
-    /// What was asked on `link` with this cookie.
+    /// The request on `link` with this cookie.
     pub(super) fn asked(&self, cookie: u64, link: usize) -> Option<Asked> {
         let flight = self.flights.get((cookie & 0xffff) as usize)?;
         let is_it = flight.cookie == cookie && flight.link == link;
@@ -608,7 +608,7 @@ impl Exchange {
             self.waiting.retain(|waiting| *waiting != flight.work);
         }
         let work = self.works.get(flight.work).expect("it is still there");
-        // What is to be sent again waits for the next connection.
+        // Parts to be sent again wait for the next connection.
         if work.out == 0 && work.next == work.range.end && !work.again {
             self.end(flight.work, now);
         }
@@ -635,7 +635,7 @@ impl Exchange {
             Task::Query(query) => {
                 self.pending -= 1;
                 if result.is_ok() {
-                    // Who asked may be gone.
+                    // The receiver may be gone.
                     let _ = query.answer.try_send(work.extents);
                 }
             }
@@ -694,7 +694,7 @@ impl Exchange {
     }
 }
 
-/// What the journal may grow by when a work is done.
+/// Bytes that the journal may grow by when a work is done.
 fn cost(work: &Work) -> usize {
     let data = if work.kind == Kind::Write { (work.range.end - work.range.start) as usize } else { 0 };
     // A change may cut another one into two.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What an entry takes beside its data, in bytes.
+/// Memory of an entry beside its data, in bytes.
 const OVERHEAD: usize = 128;
 
-/// What was done to a range.
+/// A change of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It was written: these bytes.
@@ -68,7 +68,7 @@ impl Journal {
         self.put(range.start, Entry { end: range.end, change, number });
     }
 
-    /// What a flush that is sent now covers, for [`Journal::flushed`].
+    /// The changes that a flush sent at this moment covers, for [`Journal::flushed`].
     pub(crate) fn mark(&self) -> u64 {
         self.made
     }
@@ -86,7 +86,7 @@ impl Journal {
         });
     }
 
-    /// Where the changes begin, in order.
+    /// Beginnings of the changes, in order.
     pub(crate) fn starts(&self) -> impl Iterator<Item = u64> {
         self.entries.keys().copied()
     }

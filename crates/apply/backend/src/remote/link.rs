@@ -35,7 +35,7 @@ pub(super) struct Link {
     framing: Framing,
     replies: Replies,
     input: Vec<u8>,
-    /// Where the bytes of `input` are that were not understood yet.
+    /// Beginning of the bytes of `input` that are not decoded yet.
     begin: usize,
     end: usize,
     /// Flights that are not sent, or not as a whole.
@@ -83,7 +83,7 @@ impl Link {
         self.out.push_back(flight);
     }
 
-    /// Forgets the flights that jobs and queries wait for, as far as nothing of them is sent. What is left of one that is half
+    /// Forgets the flights that jobs and queries wait for, as far as no byte of them is sent. The rest of one that is half
     /// sent stays.
     pub(super) fn retract(&mut self, exchange: &mut Exchange) {
         if self.sent > 0
@@ -196,7 +196,7 @@ impl Link {
                 .encode(self.framing);
             let header = header.as_deref().unwrap_or_default();
             let slices = [IoSlice::new(header)];
-            // The end of the connection says the same.
+            // The end of the connection means the same.
             let _ = sendmsg(
                 &self.fd,
                 &slices,

@@ -1,4 +1,4 @@
-//! What is known of an NBD server's export, and whether it is still the same.
+//! The known state of an NBD server's export, and whether it is still the same.
 
 use nigh_nbd::Features;
 use nigh_nbd::client::ExportInfo;

@@ -12,7 +12,7 @@ use nigh_engine::{Fault, Op};
 /// A disk that ends in mid-block and in mid-sector.
 const SIZE: u64 = 3 * (1 << 20) + 5 * 512 + 123;
 
-/// What a disk holds that did all that was asked.
+/// Contents of a disk that executed every operation.
 struct Model {
     bytes: Vec<u8>,
     block: u64,

@@ -23,10 +23,10 @@ use crate::model::{check_extents, exercise};
 const SIZE: u64 = (9 << 20) + 4096;
 const EIO: Fault = Fault(libc::EIO);
 
-/// What goes wrong.
+/// The faults of the store.
 #[derive(Debug, Default)]
 struct Trouble {
-    /// So many of a hundred requests fail: half of them after they took effect.
+    /// Percentage of requests that fail: half of them after they took effect.
     failing: AtomicU64,
     /// Requests that are not answered, if their path has this in it.
     silent: Mutex<Option<&'static str>>,

@@ -50,7 +50,7 @@ fn short_and_torn_operations_transfer_their_beginning() {
         // One block: of more, the engine tries shorter runs at once.
         assert_eq!(host.write(0, &old[..4096]), Ok(Vec::new()));
         assert_eq!(host.write(0, &new[..4096]), EIO);
-        // What the device has, without what the engine still keeps.
+        // The contents of the device, without blocks that only the engine has.
         let read = |host: Host, length: u64| {
             let mut fresh = Host::new(host.into_device(), config(BLOCK as u32));
             (fresh.read(0, length), fresh)

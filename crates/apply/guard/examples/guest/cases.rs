@@ -1,4 +1,4 @@
-//! What `memory.low` does: how much of a group that holds memory and does not touch it is swapped out when another wants more than is
+//! Effect of `memory.low`: how much of a group that holds memory and does not touch it is swapped out when another wants more than is
 //! there.
 //!
 //! Each case runs without protection, with the group alone protected, and with all above it protected, too, up to where reclaim starts.
@@ -11,10 +11,10 @@ use nigh_guard::{Group, GroupSample, Journal, Procfs, Scope, Tree, Writer};
 
 use crate::{CGROUPS, MIB, groups, start};
 
-/// What the group holds.
+/// Memory of the group.
 const HELD: u64 = 40 * MIB;
 
-/// Who reclaims: the limit of the group `box`, or the machine.
+/// The limit that causes reclaim: that of the group `box`, or the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reclaim {
     Limit,
@@ -33,7 +33,7 @@ pub(crate) fn run() -> bool {
     for reclaim in [Reclaim::Limit, Reclaim::Machine] {
         for protection in [Protection::None, Protection::ChildOnly, Protection::WithAncestors] {
             let lost = lost(reclaim, protection);
-            // Where only the child is protected, its parent's 0 bounds it.
+            // With only the child protected, its parent's 0 bounds it.
             let as_expected = if protection == Protection::WithAncestors { lost == 0 } else { lost > HELD / 10 };
             failed += u32::from(!as_expected);
             let verdict = if as_expected { "as expected" } else { "NOT as expected" };

@@ -1,4 +1,4 @@
-//! What the guard does on a real kernel, run as root in a guest with cgroup v2 and swap (`cargo xtask guard-guest`).
+//! The guard on a real kernel, run as root in a guest with cgroup v2 and swap (`cargo xtask guard-guest`).
 
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "not shipped: who starts it reads what it prints")]
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Makes the groups `box`, of so many bytes, and `box/a` and `box/b` in it.
+/// Makes the groups `box`, of this many bytes, and `box/a` and `box/b` in it.
 fn groups(limit: u64) {
     for group in ["", "box", "box/a", "box/b"] {
         fs::create_dir_all(file(group, "")).expect("cgroups are mounted");

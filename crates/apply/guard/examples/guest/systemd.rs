@@ -51,7 +51,7 @@ pub(crate) fn run() -> bool {
     is_restored()
 }
 
-/// What a program says when it succeeds.
+/// The output of a program that succeeds.
 fn say(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().expect("systemd is installed");
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
 //! The whole guard: two programs thrash within a limit; `nigh guard` protects one and lets it go, and then the values are what they
-//! were. What a guard that was killed leaves, the next restores.
+//! were. The next guard restores the changes of one that was killed.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crate::{MIB, file, fill, groups, ready, start};
 
 const LIMIT: u64 = 100 * MIB;
-/// What each of the two programs wants.
+/// Memory of each of the two programs.
 pub(crate) const WANTED: u64 = 70 * MIB;
 /// The group of each program, and the one above it, which shares the limit.
 const PROGRAMS: [(&str, &str); 2] = [("box/a/first", "box/a"), ("box/b/second", "box/b")];
 /// Nothing takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOG: &str = "/run/guard.log";
-/// What `nigh guard` becomes where it is installed.
+/// The program that `nigh guard` runs if it is installed.
 const SERVICE: &str = "/usr/bin/nigh-guard";
 
 pub(crate) fn run() -> bool {
@@ -91,7 +91,7 @@ pub(crate) fn told() -> String {
     fs::read_to_string(LOG).unwrap_or_default()
 }
 
-/// What the guard knows.
+/// The guard's status.
 fn status() -> String {
     let output = Command::new("/usr/bin/nigh").args(["guard", "status", "--json"]).output().expect("nigh starts");
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -2,7 +2,7 @@
 
 use super::{Change, Grant, Mechanism, Refusal, Setting, check_fit, existing};
 
-/// `memory.swappiness` 0: reclaim by the limit of a group above never swaps out memory of this group. So it is rejected
+/// `memory.swappiness` 0: reclaim by the limit of a group above never swaps out memory of this group. It is therefore rejected
 /// if the group could fill the limit, because the kernel would then kill it. Pages of files are reclaimed as before, so it is also rejected
 /// for a group that loses mostly these.
 #[derive(Clone, Copy, Debug)]

@@ -56,7 +56,7 @@ pub(crate) struct Process {
     pub(crate) group: String,
     pub(crate) faults: u64,
     pub(crate) user_ticks: u64,
-    /// What each of its threads waited for a processor; no thread, and the kernel does not count it.
+    /// Time that each of its threads waited for a processor; without threads, the kernel does not count it.
     pub(crate) waited_ms: Vec<u64>,
     pub(crate) resident_mib: u64,
     pub(crate) swapped_mib: u64,
@@ -212,7 +212,7 @@ impl Machine {
         replace(folder.join("status"), status);
     }
 
-    /// A second in which each process has so many major faults.
+    /// A second in which each process has this many major faults.
     pub(crate) fn second(&mut self, faults: &[(u32, u64)]) {
         self.seconds += 1;
         for (pid, more) in faults {

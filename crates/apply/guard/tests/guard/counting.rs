@@ -7,7 +7,7 @@ use nigh_guard::{Next, Profile, Settings, Version};
 
 use crate::common::{MIB, Machine, reads, settings};
 
-/// Every group is read at least once in so many ticks.
+/// Every group is read at least once in this many ticks.
 const TURN_TICKS: u32 = 10;
 
 /// `count` groups with a process each, numbered from 100, in a scope beside one that keeps the guard awake.
@@ -44,7 +44,7 @@ fn whoever_begins_to_fault_among_many_is_seen_within_a_turn() {
             ticks += 1;
             assert!(ticks <= TURN_TICKS, "{pair:?} are not seen");
         }
-        // Seen once, it is measured at every tick, and told as what it was in that second.
+        // Seen once, it is measured at every tick, and reported as it was in that second.
         latest = latest.max(ticks);
         machine.tick(&mut guard, &[(10, 100), (pair[0], 11), (pair[1], 11)]).unwrap();
         assert_eq!(faulting(&machine, &guard).len(), 2);
@@ -165,7 +165,7 @@ fn where_the_kernel_does_not_tell_what_came_from_swap_all_faults_count() {
     assert_eq!(machine.protected(&guard).as_deref(), Some("vx"));
 }
 
-/// A machine in whose groups a second has so many major faults and refaults each.
+/// A machine in whose groups a second has this many major faults and refaults each.
 fn refaulting(machine: &mut Machine, guard: &mut nigh_guard::Guard, seconds: u64, faults: u64, refaults: [u64; 2]) {
     for _ in 0..seconds {
         for (group, more) in ["box/gz", "box/vx"].into_iter().zip(refaults) {
@@ -186,7 +186,7 @@ fn refaulting(machine: &mut Machine, guard: &mut nigh_guard::Guard, seconds: u64
 #[test]
 fn pages_that_are_read_for_the_first_time_are_not_taken_for_thrashing() {
     for version in [Version::V1, Version::V2] {
-        // Of 300 faults a second, so many are of pages that were reclaimed, or more refaults come from read-ahead.
+        // Of 300 faults a second, this many are of pages that were reclaimed, or more refaults come from read-ahead.
         for (refaults, expected) in [([0, 0], None), ([10, 400], None), ([11, 400], Some("box/vx"))] {
             let mut machine = Machine::thrashing(version);
             let mut guard = machine.guard(settings());
@@ -231,7 +231,7 @@ fn refaults_without_major_faults_are_read_ahead() {
     assert_eq!(machine.protected(&guard), None);
 }
 
-/// The utilization of two thrashing programs after four seconds, of each of which their threads wait so many milliseconds for a processor.
+/// The utilization of two thrashing programs after four seconds, of each of which their threads wait this many milliseconds for a processor.
 fn utilization(waiting_ms: [&[u64]; 2]) -> f64 {
     let mut machine = Machine::thrashing(Version::V2);
     let mut guard = machine.guard(settings());

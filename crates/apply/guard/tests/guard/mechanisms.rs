@@ -152,7 +152,7 @@ fn what_one_write_refuses_is_rolled_back_as_a_whole() {
         (machine.read("a/memory.low"), machine.read("a/b/memory.low")),
         ((MIB + 4096).to_string(), "4096".into())
     );
-    // What is no longer asked for is restored; the rest stays.
+    // Values that are no longer wanted are restored; the rest stays.
     journal.apply(&owner, &settings(&["a/b/memory.low"])).unwrap();
     assert_eq!((machine.read("a/memory.low"), machine.read("a/b/memory.low")), (MIB.to_string(), "4096".into()));
     journal.restore(&owner).unwrap();
@@ -362,7 +362,7 @@ fn a_freeze_ends_after_its_seconds_and_is_never_longer_than_three() {
         let mut guard = machine.guard(Settings { freeze: Duration::from_secs(60), ..settings() });
         machine.thrash(&mut guard, 3);
         assert_eq!(machine.read(file), frozen);
-        // Who stands still does not fault.
+        // A stopped group does not fault.
         for _ in 0..2 {
             machine.tick(&mut guard, &[(11, 340)]).unwrap();
             assert_eq!(machine.read(file), frozen);

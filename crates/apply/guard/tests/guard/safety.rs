@@ -1,4 +1,4 @@
-//! What must hold whatever happens: nothing stays changed, nobody's values are taken away, and each trouble is one clear line.
+//! Guarantees in all cases: nothing stays changed, nobody's values are taken away, and each trouble is one clear line.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -60,7 +60,7 @@ fn read_in_order(host: &Host, disk: &str, order: impl Iterator<Item = u64>, of: 
     for (at, block) in order.enumerate() {
         session.read(block * BLOCK, &mut found).unwrap();
         assert!(found == of(block), "block {block} of {disk} is wrong");
-        // What leaves is encoded in the background.
+        // Evicted blocks are encoded in the background.
         if at % 64 == 0 {
             settle(host);
         }

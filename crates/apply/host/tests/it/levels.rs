@@ -88,7 +88,7 @@ fn check(host: &Host, name: &str, byte: u8) {
             let mut bytes = vec![0; expected.len()];
             session.read(at as u64 * (64 << 10), &mut bytes).unwrap();
             assert!(bytes == expected, "{name}, turn {turn}, part {at}");
-            // What is read too fast is not stored.
+            // Blocks that are read too fast are not stored.
             std::thread::sleep(PAUSE);
         }
     }
@@ -191,7 +191,7 @@ fn a_level_is_warm_after_a_restart_as_far_as_disks_are_what_they_were() {
     let is_warm = |names: &[&str], disks: usize| {
         let of: Vec<(&str, u8)> = both.into_iter().filter(|(name, _)| names.contains(name)).collect();
         let warm = place.warm(place.settings(names), &of);
-        // What was in memory at the end need not be there, nor what was read while the level had too much to do.
+        // Blocks that were in memory at the end need not be there, nor those that were read while the level had too much to do.
         let most = disks as u64 * BLOCKS;
         assert!((most - BLOCKS / 2..=most).contains(&warm), "{warm} blocks of {disks} disks");
     };
@@ -200,7 +200,7 @@ fn a_level_is_warm_after_a_restart_as_far_as_disks_are_what_they_were() {
     is_warm(&["two", "one"], 2);
     change(&place.path("two"));
     is_warm(&["one", "two"], 1);
-    // What is not there is not kept.
+    // Absent blocks are not kept.
     is_warm(&["one"], 1);
     is_warm(&["one", "two"], 1);
     // Another file with the name of the one that is open is not what the level has.

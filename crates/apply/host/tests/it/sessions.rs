@@ -153,7 +153,7 @@ fn a_callback_may_submit_but_not_wait() {
     assert!(all.chunks(16384).enumerate().all(|(at, chunk)| chunk.iter().all(|byte| *byte == at as u8)));
 }
 
-/// What a long read takes, for each byte and for whom reads it, is not done by the thread that all devices share.
+/// The work of a long read for each byte is not done by the thread that all devices share.
 #[test]
 fn a_long_read_does_not_hold_other_devices() {
     let host = start(8 * MIB, vec![disk("long", "memory:16M"), disk("other", "memory:16M")]);

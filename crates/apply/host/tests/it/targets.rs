@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 /// The first target ends within an extent, the last one within a block.
 const SIZES: [u64; 3] = [MIB + 3 * BLOCK, 2 * BLOCK, MIB + 904];
 const SIZE: u64 = SIZES[0] + SIZES[1] + SIZES[2];
-/// Where the second and the third target begin.
+/// Beginnings of the second and the third target.
 const BORDERS: [u64; 2] = [SIZES[0], SIZES[0] + SIZES[1]];
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,7 +38,7 @@ impl Place {
         DiskSettings { next: vec![target(1), target(2)], ..DiskSettings::new("disk", target(0)) }
     }
 
-    /// What the files hold, one after the other.
+    /// Contents of the files, one after the other.
     fn contents(&self) -> Vec<u8> {
         (0..3).flat_map(|at| std::fs::read(self.path(at)).unwrap()).collect()
     }
@@ -94,7 +94,7 @@ fn a_disk_is_its_targets_one_after_the_other() {
                 }
                 _ => {
                     session.trim(from..to).unwrap();
-                    // What a trim leaves is not said.
+                    // The contents after a trim are unspecified.
                     model[range].copy_from_slice(&read(&session, from, to).unwrap());
                 }
             }
@@ -122,7 +122,7 @@ fn a_trim_across_a_border_leaves_no_block_behind() {
         assert!(extents.last().unwrap().range.end >= range.end);
         extents.iter().all(|extent| extent.hole)
     };
-    // What is trimmed may stay where the file system cannot take it out.
+    // A trimmed range may stay if the file system cannot release it.
     if hole(BORDERS[0] - BLOCK..BORDERS[0]) {
         assert!(hole(BORDERS[0] - 2 * BLOCK..BORDERS[1] + 2 * BLOCK));
         assert_eq!(disk.extents(0..SIZE, 100).unwrap().len(), 5, "data, holes in each file, and data");

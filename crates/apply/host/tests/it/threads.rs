@@ -1,4 +1,4 @@
-//! What a host leaves behind: the only test of its process, whose threads are counted.
+//! The threads that a host leaves behind: the only test of its process, whose threads are counted.
 
 use nigh_host::{DiskSettings, Host, HostError, Settings};
 
@@ -35,7 +35,7 @@ fn no_thread_is_left() {
     assert!(Host::start(bad).is_err());
     assert_eq!(threads(), before, "not started");
 
-    // What cannot be written is lost, and its threads end all the same.
+    // Unwritable data is lost, and the threads end all the same.
     let host = Host::start(settings(&[("disk", "fault:flush=1,flush=2,flush=3:memory:16M")])).unwrap();
     host.open("disk").unwrap().write(0, &[1; 4096], false).unwrap();
     assert_eq!(host.shut_down().unwrap_err()[0].name, "disk");

@@ -131,7 +131,7 @@ fn requests(
     loop {
         while let Decoded::Whole((cookie, request), length) = Request::decode(input.rest())? {
             let mut store = lock(&common.store);
-            // What would be done from now on is not in the index that is kept.
+            // Later changes are not in the index that is kept.
             if common.stopping.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -212,7 +212,7 @@ impl Input {
     /// A message of `length` bytes was decoded.
     fn take(&mut self, length: usize) {
         self.start += length;
-        // What is there already of the next one is a message that has begun.
+        // The bytes that are there already belong to a message that has begun.
         self.since = (self.start < self.end).then(Instant::now);
     }
 

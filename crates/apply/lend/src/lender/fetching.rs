@@ -23,7 +23,7 @@ const WAITING: usize = 256;
 /// How often a connection with too much looks whether the file responds.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What a connection and its threads share.
+/// State that a connection and its threads share.
 pub(super) struct Fetching {
     common: Arc<Common>,
     stream: Arc<Stream>,
@@ -102,7 +102,7 @@ impl Fetching {
         fetches.iter().for_each(|fetch| self.reply(fetch, ReadBlock::Skipped));
     }
 
-    /// The connection has ended. What waits is still read, but nobody receives it.
+    /// The connection has ended. Waiting reads are still done, but nobody receives them.
     pub(super) fn end(&self) {
         lock(&self.work).is_over = true;
         self.changed.notify_all();

@@ -56,7 +56,7 @@ pub(super) struct File {
     off: AtomicBool,
     pub(super) faults: AtomicU64,
     pub(super) written: AtomicU64,
-    /// What is done at the end grows this.
+    /// Counts the steps of the end.
     pub(super) progress: AtomicU64,
     /// Reads under way, by number, and the next number.
     reading: Mutex<(BTreeMap<u64, Instant>, u64)>,

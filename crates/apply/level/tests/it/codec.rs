@@ -190,7 +190,7 @@ fn limits() {
         if matches!(reply.result, Result::Refused { text, .. } if text.len() == TEXT_MAX)));
 }
 
-/// What is wrong is named.
+/// Errors name their cause.
 #[test]
 fn violations() {
     let place = Place { namespace: 1, epoch: 2, block: 3 };

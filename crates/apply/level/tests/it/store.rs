@@ -82,7 +82,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a Retrieve of `block` returned.
+/// The result of a Retrieve of `block`.
 struct Found {
     block: u64,
     data: Vec<u8>,
@@ -95,7 +95,7 @@ struct Reading {
     connection: Connection,
     acknowledged: u64,
     block: u64,
-    /// What was read, if it was read at once and not just before it is there.
+    /// The bytes, if they were read at once and not just before they are there.
     early: Option<Option<Vec<u8>>>,
 }
 
@@ -357,7 +357,7 @@ fn run(limits: Limits, steps: &[(usize, Step)]) -> Seen {
                 }
             }
             Step::Restart => {
-                // What was to be read is not.
+                // The pending reads are not done.
                 reading.clear();
                 let most = now_us as usize % 9;
                 let unfiled = store.unfiled(most);
@@ -370,7 +370,7 @@ fn run(limits: Limits, steps: &[(usize, Step)]) -> Seen {
                 let blocks = blocks.into_iter().map(|kept| KeptBlock { namespace: numbers[&kept.namespace], ..kept });
                 seen.kept += store.restore_blocks(blocks.filter(|_| limits.memory_blocks < limits.blocks));
                 store.restored();
-                // What arrives late was sent to the server before.
+                // Late notices were sent to the server before.
                 late.clear();
                 for client in &mut clients {
                     client.resume(&mut store, &mut Vec::new());
@@ -686,7 +686,7 @@ fn a_client_that_leaves_while_blocks_are_read() {
     store.check();
 }
 
-/// What a client asks for at once is limited, whatever it has.
+/// A client's outstanding requests are limited, whatever it has.
 #[test]
 fn an_invalidate_is_of_all_blocks_or_of_a_few() {
     let mut store = Store::new(LIMITS).unwrap();

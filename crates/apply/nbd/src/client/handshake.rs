@@ -15,18 +15,18 @@ pub struct Handshake<S> {
     contexts: Vec<(u32, String)>,
 }
 
-/// What a server told of an export.
+/// Description of an export by its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportInfo {
     /// Bytes.
     pub size: u64,
-    /// What it understands.
+    /// The requests that it supports.
     pub features: Features,
-    /// Canonical name, if told.
+    /// Canonical name, if sent.
     pub name: Option<String>,
-    /// Description, if told.
+    /// Description, if sent.
     pub description: Option<String>,
-    /// Block sizes, or the defaults where not told.
+    /// Block sizes, or the defaults if not sent.
     pub blocks: BlockSizes,
 }
 
@@ -35,7 +35,7 @@ pub struct ExportInfo {
 pub struct Negotiated<S> {
     /// The connection. No byte of the transmission phase was read from it.
     pub stream: S,
-    /// What the server told of the export.
+    /// The export, as the server described it.
     pub export: ExportInfo,
     /// How requests and replies are framed.
     pub framing: Framing,
@@ -59,7 +59,7 @@ impl<S: Read + Write> Handshake<S> {
         Ok(Self { stream, no_zeroes, framing: Framing::Simple, contexts: Vec::new() })
     }
 
-    /// Starts TLS: once the server agreed, `wrap` performs the TLS handshake. What was agreed before is forgotten.
+    /// Starts TLS: once the server agreed, `wrap` performs the TLS handshake. Earlier agreements are forgotten.
     pub fn start_tls<T>(mut self, wrap: impl FnOnce(S) -> std::io::Result<T>) -> Result<Handshake<T>> {
         self.option(option::STARTTLS, &[], |_, _| Err(Error::Unexpected(Unexpected::OptionReply)))?;
         let stream = wrap(self.stream)?;
@@ -99,7 +99,7 @@ impl<S: Read + Write> Handshake<S> {
         Ok(exports)
     }
 
-    /// What the server tells of an export.
+    /// Queries the description of an export.
     pub fn info(&mut self, export: &str) -> Result<ExportInfo> {
         self.describe(option::INFO, export)
     }

@@ -7,7 +7,7 @@ use crate::bytes::Reader;
 use crate::wire::{EXTENTS_MAX, STRING_MAX, chunk, chunk_flag, command};
 use crate::{Decoded, Errno, Extent, Framing, ReplyHeader, Violation};
 
-/// What a client asked for, as far as the replies depend on it.
+/// The parts of a client's request that the replies depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The command, of [`wire::command`](crate::wire::command).
@@ -25,7 +25,7 @@ pub enum Part<'a> {
     Data {
         /// The request's cookie.
         cookie: u64,
-        /// Where they begin in the export.
+        /// Their beginning in the export.
         offset: u64,
         /// The bytes.
         bytes: &'a [u8],
@@ -34,7 +34,7 @@ pub enum Part<'a> {
     Zeroes {
         /// The request's cookie.
         cookie: u64,
-        /// Where it begins in the export.
+        /// Its beginning in the export.
         offset: u64,
         /// Bytes.
         length: u64,
@@ -73,11 +73,11 @@ pub enum ReplyError {
     Unexpected(#[from] Unexpected),
 }
 
-/// What comes next in the stream.
+/// The next part of the stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
     Header,
-    /// The offset of a data chunk that has so many bytes of payload.
+    /// The offset of a data chunk that has this many bytes of payload.
     Offset {
         cookie: u64,
         length: u64,
@@ -198,7 +198,7 @@ impl Replies {
     }
 }
 
-/// What follows the header of a chunk.
+/// The state after the header of a chunk.
 pub(super) fn chunk_of(asked: Asked, flags: u16, kind: u16, cookie: u64, length: u64) -> Result<State, Unexpected> {
     let last = flags & chunk_flag::DONE != 0;
     let fits = match kind {

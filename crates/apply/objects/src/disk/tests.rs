@@ -21,7 +21,7 @@ struct World {
     uploads: Vec<Upload>,
     /// The manifest that is being stored.
     storing: Option<Manifest>,
-    /// What it makes last, if it is for a flush: by unit, its content, and how many of the allowed ones are older.
+    /// Changes that it makes durable, if it is for a flush: by unit, its content, and how many of the allowed ones are older.
     flushed: Vec<(u8, usize)>,
 }
 
@@ -337,7 +337,7 @@ fn what_is_staged_is_limited() {
     assert!(disk.wants_manifest(), "{:?}", disk.replaced);
 }
 
-/// A manifest that names an object may have been stored although its writer was told otherwise.
+/// A manifest that names an object may have been stored although its writer got an error.
 #[test]
 fn a_manifest_of_which_nothing_is_known_is_replaced() {
     let mut disk = disk();

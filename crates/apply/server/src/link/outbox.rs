@@ -1,6 +1,6 @@
 //! Replies on their way to a client: who writes them, and who waits for that.
 //!
-//! One thread at a time writes, without the lock. Whoever queues a reply while another thread writes leaves it to that one.
+//! One thread at a time writes, without the lock. A thread that queues a reply while another one writes leaves it to that one.
 //! A thread that must not wait for the socket hands over to the writer.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(super) struct State {
     pub(super) queue: VecDeque<Reply>,
     /// Bytes of the first that are written.
     sent: usize,
-    /// Somebody writes: whoever queues a reply need not.
+    /// A thread is writing: one that queues a reply need not.
     pub(super) writing: bool,
     /// The writer is to go on with it.
     handed: bool,
@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    /// Whether there may be another request in progress, of `requests_max`, with so many bytes in its reply. If so, there is.
+    /// Whether there may be another request in progress, of `requests_max`, with this many bytes in its reply. If so, there is.
     pub(super) fn admits(&mut self, requests: usize, bytes: usize, requests_max: usize) -> bool {
         let full = self.requests + requests > requests_max || (self.bytes > 0 && self.bytes + bytes > BYTES_MAX);
         if full && !self.broken {
@@ -57,7 +57,7 @@ impl State {
         true
     }
 
-    /// What was admitted is not needed.
+    /// Returns admitted requests and bytes that are not needed.
     pub(super) fn release(&mut self, requests: usize, bytes: usize) {
         self.requests -= requests;
         self.bytes -= bytes;
@@ -67,7 +67,7 @@ impl State {
 /// The state, locked.
 pub(super) type Held<'a> = MutexGuard<'a, State>;
 
-/// What one thread writes.
+/// Replies that one thread writes.
 pub(super) struct Batch {
     pub(super) replies: VecDeque<Reply>,
     /// Bytes of the first that are written.
@@ -87,7 +87,7 @@ impl Batch {
     }
 }
 
-/// What became of a batch.
+/// Result of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// All of it is written.

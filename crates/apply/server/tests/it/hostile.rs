@@ -119,7 +119,7 @@ fn descriptors_1_newcomers_are_limited() {
     server.shut_down().unwrap();
 }
 
-/// A server that is to give up rights first lets nobody in until it has.
+/// A server that is to drop privileges first accepts nobody until it has.
 #[test]
 fn gate_18_nobody_is_let_in_before_it_opens() {
     let server = start(4 * MIB, &[("disk", "memory:1M")]);
@@ -156,7 +156,7 @@ fn clients_18_each_export_has_connections_of_its_own() {
     server.shut_down().unwrap();
 }
 
-/// Who comes again and again without choosing an export is let in slowly, and whoever comes meanwhile all the same.
+/// Clients that connect again and again without choosing an export are let in slowly, and others meanwhile all the same.
 #[test]
 fn newcomers_18_that_choose_nothing_are_let_in_slowly() {
     const MANY: u32 = 300;
@@ -215,7 +215,7 @@ fn slow_writers_2_hold_up_nobody() {
         assert_eq!(client.read(offset + 20 * MIB, 4096).expect("a miss that waits for others' data"), [0; 4096]);
         client.disconnect().unwrap();
     }
-    // What slow clients write is as good as that of others, when it has come.
+    // Writes of slow clients are as good as those of others, once they have arrived.
     for (at, client) in (0..).zip(&slow) {
         let left = PIECE - if at % 2 == 0 { 1 } else { 100_000 };
         let mut client = client;
@@ -279,7 +279,7 @@ fn extended(stream: UnixStream, export: &str) -> Client<UnixStream> {
     handshake.go(export).unwrap()
 }
 
-/// What there is to tell of a large disk is told in parts, and no more is looked at than is asked for.
+/// The status of a large disk is reported in parts, and no more is examined than is asked for.
 #[test]
 fn cancel_8_the_status_of_a_large_disk_takes_a_moment() {
     const DISK: u64 = 1 << 40;
@@ -361,7 +361,7 @@ fn drip(server: &Service, export: &str, length: u64) -> TcpStream {
     };
     let address: std::net::SocketAddr = address.parse().unwrap();
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
-    // So that the server notices each few bytes that are taken.
+    // The server then notices each few bytes that are taken.
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
     rustix::net::connect(&socket, &address).unwrap();
     let mut client = choose(TcpStream::from(socket), export);
@@ -381,7 +381,7 @@ fn heap_16_a_reader_that_drips_is_left() {
     let server = start(64 * MIB, &[("disk", "memory:64M")]);
     let begin = Instant::now();
     let _drips = drip(&server, "disk", 32 * MIB);
-    // What the socket holds is taken at once. Then it has 30 s, and some more for what it takes.
+    // The bytes that the socket holds are taken at once. Then it has 30 s, and some more for those that it takes.
     while server.statistics().connections > 0 {
         assert!(begin.elapsed() < Duration::from_secs(60), "it takes as long as it likes");
         std::thread::sleep(Duration::from_millis(50));
@@ -426,7 +426,7 @@ fn heap_16_hung_exports_leave_memory_to_others() {
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
 }
 
-/// Who leaves gives the memory of its reply back, whenever its device responds.
+/// A client that leaves gives the memory of its reply back, whenever its device responds.
 #[test]
 fn heap_16_whoever_left_a_hung_export_has_no_memory() {
     let server = start_hung(&["hung"]);

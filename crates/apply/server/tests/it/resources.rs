@@ -1,4 +1,4 @@
-//! What a server takes from the machine: one test at a time, since it is the process that is measured.
+//! Resources of a server: one test at a time, since it is the process that is measured.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -127,7 +127,7 @@ fn memory_stays_within_its_limit() {
 
 fn memory_that_is_made_smaller_is_given_back() {
     const MEMORY: u64 = 128 * MIB;
-    // What the allocator keeps of the client's buffers counts, too.
+    // The client's buffers that the allocator keeps count, too.
     const PIECE: usize = 64 << 10;
     let pieces = |bytes: u64| (0..bytes).step_by(PIECE);
     let export = ExportSettings::new("disk", "delay:0.1ms:memory:256M".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Exports as tenants: what is said on behalf of their clients, and what comes of it.
+//! Exports as tenants: directives on behalf of their clients, and their effects.
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

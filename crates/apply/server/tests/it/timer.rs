@@ -1,4 +1,4 @@
-//! What a server takes from the processor while it has nothing to do: the only test of its process, which is measured.
+//! Processor time of an idle server: the only test of its process, which is measured.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What follows from how devices work, and what is said of bad input.
+//! Consequences of how devices work, and errors about bad input.
 
 use nigh_device::{BeyondEnd, Device, Kind, Model, Profile, Request, SequenceCost};
 use rand::{RngExt, SeedableRng};
@@ -150,7 +150,7 @@ fn no_request_takes_longer_than_its_parts() {
         }
         let mut disk = device(&text);
         let mut now = 0;
-        // What the drive's memory may hold back, in writes, before a read or flush gets its turn.
+        // Writes that the drive's memory may hold back before a read or flush gets its turn.
         let mut owed = 0;
         for _ in 0..300 {
             let kind = [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim][random.random_range(0..4)];
@@ -287,7 +287,7 @@ fn a_request_beyond_the_end_is_refused() {
     assert_eq!(disk.counters().requests, 1);
 }
 
-/// Profile, key, value in its place (none: the line goes), and what is said.
+/// Profile, key, value in its place (none: the line goes), and the error.
 const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("raid5-4x-hdd-7200", "raid", "\"6\"", "'raid' is '6': expected '0', '1' or '5'"),
     ("raid5-4x-hdd-7200", "members", "2", "'members' is 2: expected the number of members, 3 to 64"),

@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What is compared: batches of reads, each by its time in sum, in ms.
+/// The figures to compare: batches of reads, each by its time in sum, in ms.
 fn behaviour(profile: &Profile) -> Vec<(&'static str, f64)> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
     let mut within = |bytes: u64, size: u64, count: u64| -> Vec<(u64, u64)> {

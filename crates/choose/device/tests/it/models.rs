@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 const BLOCK: u64 = 4096;
 
-/// What is measured.
+/// The figure that is measured.
 #[derive(Clone, Copy, Debug)]
 enum Figure {
     /// Mean time of a request of 4 KiB at a random place, one at a time, in ms.
@@ -20,9 +20,9 @@ enum Figure {
     Sequential(Kind),
     /// The same with 32 outstanding.
     SequentialDeep(Kind),
-    /// Requests of 4 KiB at random places, so many outstanding, a second.
+    /// Requests of 4 KiB at random places, this many outstanding, a second.
     PerSecond(Kind, usize),
-    /// The time that so many of 100 random requests of 4 KiB take at most, in ms.
+    /// The time that this many of 100 random requests of 4 KiB take at most, in ms.
     Percentile(u32),
 }
 
@@ -31,7 +31,7 @@ use Kind::{Read, Write};
 
 /// Profile, figure, what its maker or a paper published or is estimated here, and by how much the model may differ. A
 /// random request of a disk has the published seek and latency, the overhead of its profile and the transfer. Sequential
-/// reads of a disk whose maker says the rate of a track have that, without the switch from track to track: rate * t /
+/// reads of a disk whose maker states the rate of a track have that, without the switch from track to track: rate * t /
 /// (t + switch).
 const CASES: &[(&str, Figure, f64, f64)] = &[
     // Average seek 6.5 ms, latency 3.0 ms.
@@ -141,7 +141,7 @@ impl Driver {
         self.random.random_range(0..self.device.bytes() / BLOCK) * BLOCK
     }
 
-    /// So many requests, up to `outstanding` at a time; how long they take together, in ns.
+    /// This many requests, up to `outstanding` at a time; how long they take together, in ns.
     fn together(
         &mut self,
         count: u64,
@@ -181,7 +181,7 @@ fn measured(profile: &Profile, figure: Figure) -> f64 {
         }
         FullStroke(kind) => {
             let Model::Disk(disk) = profile.model() else { panic!("not a disk") };
-            // Whole tracks at each edge, so that all angles are as likely. What the buffer had took no seek.
+            // Whole tracks at each edge, so that all angles are as likely. Hits of the buffer took no seek.
             let (outer, inner) = (40 * disk.zones[0].1, 40 * disk.zones[disk.zones.len() - 1].1);
             let mut times = Vec::new();
             for n in 0..6000 {

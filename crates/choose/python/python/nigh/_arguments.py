@@ -1,4 +1,4 @@
-"""What users write for sizes, policies and warm-ups, as the native half takes it."""
+"""Sizes, policies and warm-ups of users, in the form of the native half."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Sizes = Union[str, int, Sequence[Union[str, int]]]
 #: Names of policies, and policies written in Python.
 Policies = Union[str, Factory, Sequence[Union[str, Factory]]]
 
-#: What is replayed unless policies are named: those of ``nigh sim``.
+#: Policies unless others are named: those of ``nigh sim``.
 POLICIES = ("lru", "clock", "2q", "arc", "lirs", "clock-pro", "s3-fifo", "sieve", "w-tinylfu", "opt")
 #: The sizes unless any are given, in shares of the distinct blocks.
 SIZES = ("1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%")

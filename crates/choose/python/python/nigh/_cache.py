@@ -29,7 +29,7 @@ _MISSING: Any = object()
 
 
 class Stats(NamedTuple):
-    """What a cache counted since it was made."""
+    """Counts of a cache since it was made."""
 
     #: Look-ups by ``get`` or ``[]``, or by what calls ``get``, that found the key.
     hits: int

@@ -23,7 +23,7 @@ def client_of(executor: Any) -> Any:
 
 
 def on_all_workers(client: Any, function: Callable[[], Any]) -> dict[str, Any]:
-    """What a function returns or raises on each worker; waits for a first one."""
+    """Results or exceptions of a function on each worker; waits for a first one."""
     if not client.scheduler_info()["workers"]:
         warnings.warn("the cluster has no workers yet: waiting for one", stacklevel=2)
         client.wait_for_workers(1)

@@ -12,7 +12,7 @@ from ._progress import bar
 from ._result import Result
 from ._trace import Trace
 
-#: What is compared unless schemes are named: those of ``nigh sim --levels``.
+#: Schemes unless others are named: those of ``nigh sim --levels``.
 SCHEMES = ("ulc", "unilru", "indlru", "ind:lru/mq", "ind:lirs")
 
 

@@ -93,7 +93,7 @@ class Policy(ABC):
         return {}
 
 
-#: What makes a policy for a capacity in blocks: a class derived from :class:`Policy`, or a function.
+#: Maker of a policy for a capacity in blocks: a class derived from :class:`Policy`, or a function.
 Factory = Callable[[int], Policy]
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(show: bool | None, prefix: str, total: int | None, unit: str) -> Iterator[Callable[[int], None] | None]:
-    """What is called with all that is done so far; nothing where no bar is shown.
+    """Callback that gets the count done so far; None if no bar is shown.
 
     ``show`` is whether a bar is wanted. ``None`` shows one on a terminal and in a notebook.
     """

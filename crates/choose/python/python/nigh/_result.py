@@ -1,4 +1,4 @@
-"""What a replay found."""
+"""Results of a replay."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Result:
         errors: dict[str, str] | None = None,
     ) -> None:
         self.table = table
-        #: What was replayed: requests, references, distinct_blocks, block_bytes, duration_s and so on.
+        #: Description of the trace: requests, references, distinct_blocks, block_bytes, duration_s and so on.
         self.info = info or {}
         #: LRU at every size at which a block more brings more hits: ``size_blocks``, ``references``, ``hits``,
         #: ``hit_ratio``, ``miss_ratio``, ``error``, as in the rows.
@@ -60,7 +60,7 @@ class Result:
         #: The policies' internal quantities over time: ``policy``, ``size_blocks``, ``references`` (replayed so far),
         #: ``quantity``, ``value``.
         self.internals = internals
-        #: What to know when reading the figures.
+        #: Remarks on the figures.
         self.notes = notes
         #: Seconds of processor time of the replays, without decoding the trace.
         self.cpu_s = cpu_s

@@ -103,5 +103,5 @@ def _each(rows: pa.RecordBatch, policies: list[str]) -> int:
 
 
 def _from(update: Callable[[int], None], before: int) -> Callable[[int], None]:
-    """What reports progress after ``before`` references."""
+    """Callback that reports progress after ``before`` references."""
     return lambda done: update(before + done)

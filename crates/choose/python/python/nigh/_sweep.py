@@ -25,12 +25,12 @@ from ._trace import opener
 #: Paths and URIs of traces.
 Traces = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
-#: What workers and the process that starts a sweep must have in common.
+#: Version that workers and the process that starts a sweep must have in common.
 VERSION = f"nigh {_nigh.__version__}, results {_nigh.RESULTS}"
 
 
 class Answer(NamedTuple):
-    """What a worker sends back: nothing but text and bytes."""
+    """Result of a worker: nothing but text and bytes."""
 
     version: str
     #: The table as a Parquet file; nothing if the job failed.

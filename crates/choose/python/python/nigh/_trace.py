@@ -16,7 +16,7 @@ from ._policy import Factory
 from ._progress import bar
 from ._result import Result
 
-#: The most requests that ``limit`` can say.
+#: The largest value of ``limit``.
 _ALL = 2**64 - 1
 
 
@@ -141,7 +141,7 @@ class Trace:
             return pa.Table.from_batches(self._source.requests(limit_of(limit) or _ALL, update))
 
     def info(self, *, sample: float | None = None) -> dict[str, Any]:
-        """What the trace contains.
+        """Summary of the trace's contents.
 
         ``requests``, ``reads``, ``writes`` (numbers of requests), ``bytes`` (requested), ``references`` (to blocks),
         ``distinct_blocks``, ``block_bytes``, ``duration_s`` (seconds from the first request to the last; ``None`` if the trace
@@ -248,7 +248,7 @@ def generate(
 
 
 def opener(uri: str) -> Callable[[], BinaryIO]:
-    """What opens the file at a URI, again and again."""
+    """Function that opens the file at a URI, again and again."""
     try:
         import fsspec
     except ImportError:

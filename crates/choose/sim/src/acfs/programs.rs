@@ -9,14 +9,14 @@ use super::{BLOCK_BYTES, Workload};
 use crate::Ops;
 use crate::timed::{self, Program, Recorder, Think, Volumes};
 
-/// What the paper does not say of its machine.
+/// Assumptions about the paper's machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Assumed {
     /// At which share of a disk the files of its second program begin.
     pub second_at: f64,
     /// Factor of the processor times of [`acfs`](super).
     pub compute: f64,
-    /// What the system computes for each block read or written, in ns.
+    /// Processor time of the system for each block read or written, in ns.
     pub io_ns: u64,
     /// The share of block borders inside of files where an aged file system has cut them. If it is not 0, files do not lie
     /// in the order of their numbers either, but in any order within their cylinder group, where a file was put wherever
@@ -46,7 +46,7 @@ impl Placed {
     /// Places the files of `workloads`, numbered through. On a disk, those of a program lie one behind the other, in the
     /// order of their numbers unless the file system has [`aged`](Assumed::aged); its first program has the beginning.
     ///
-    /// The programs say what they do in a configuration of 5.2: about replacement if `caching`, what they will read if
+    /// The programs send directives in a configuration of 5.2: about replacement if `caching`, predicted reads if
     /// `prefetching`.
     pub fn new(workloads: &[Workload], caching: bool, prefetching: bool, assumed: &Assumed) -> Result<Placed, Overlap> {
         let profiles = ["rz56", "rz26"].map(|name| Profile::named(name).expect("it comes with nigh"));

@@ -1,7 +1,7 @@
-//! What the blocks of a trace contain, for replays of caches that depend on it.
+//! Contents of a trace's blocks, for replays of caches that depend on them.
 //!
-//! A trace has no bytes. What its blocks contain at first comes from generated disks or from images; what a write makes
-//! of a block is made up: mostly an edit in place of what the block contained at first (`Source::written`). Some traces have
+//! A trace has no bytes. The first contents of blocks come from generated disks or from images; the contents of a write
+//! are made up: mostly an edit in place of the block's first contents (`Source::written`). Some traces have
 //! identities of contents: then equal ones have the same bytes, which are made up.
 
 pub mod replay;
@@ -41,7 +41,7 @@ pub struct Image {
     pub file: File,
 }
 
-/// Where contents come from.
+/// Source of contents.
 #[derive(Debug)]
 pub enum Source {
     /// Generated machines. With N blocks for each, block b of volume v belongs to machine v + b / N, or that without
@@ -49,7 +49,7 @@ pub enum Source {
     Generated(Machines),
     /// Images. Blocks outside of all images have zeros.
     Images(Vec<Image>),
-    /// What the trace says: bytes made up for each identity of contents ([`References::contents`]).
+    /// The trace: bytes made up for each identity of contents ([`References::contents`]).
     Recorded(Recorded),
 }
 
@@ -57,7 +57,7 @@ pub enum Source {
 #[derive(Debug)]
 pub struct Recorded {
     seed: u64,
-    /// What the first reference to a block read or wrote.
+    /// The identity that the first reference to a block read or wrote.
     first: HashMap<nigh_policy::Block, u64>,
 }
 
@@ -82,7 +82,7 @@ impl Recorded {
     }
 }
 
-/// What a reference did.
+/// Effect of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Whether no read from the disk was needed.
@@ -96,7 +96,7 @@ pub struct Access {
 enum Origin {
     Zeros,
     Generated(u32),
-    /// What has this identity.
+    /// The content with this identity.
     Recorded(u64),
     /// A block of an image, by its number.
     Image(u32, u64),
@@ -104,7 +104,7 @@ enum Origin {
     Written(u32, u64),
 }
 
-/// What happened to a block.
+/// Writes of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// How often it was written.
@@ -116,8 +116,8 @@ pub struct Written {
 }
 
 impl Source {
-    /// The present bytes of a block. What a write makes of it is made up from `salt`, which should be different for each
-    /// block, unless the trace says what was written.
+    /// The present bytes of a block. Bytes of a write are made up from `salt`, which should be different for each
+    /// block, unless the trace has the identity of its contents.
     ///
     /// # Errors If its image cannot be read.
     pub fn bytes(&self, of: nigh_policy::Block, now: Written, salt: u64, block: &mut Block) -> io::Result<()> {
@@ -181,7 +181,7 @@ pub struct Contents {
     seed: u64,
     origins: Vec<Origin>,
     signatures: Vec<Signature>,
-    /// What the referenced block contains after each reference.
+    /// Contents of the referenced block after each reference.
     column: Vec<Content>,
 }
 
@@ -215,7 +215,7 @@ impl Contents {
             let recorded = references.contents.get(at).copied().filter(|&content| content != 0);
             let recorded = recorded.filter(|_| matches!(self.source, Source::Recorded(_)));
             let name = match recorded {
-                // A read changes nothing, whatever the trace says.
+                // A read changes nothing, whatever identity the trace has.
                 Some(content) if write => self.named(&mut names, Origin::Recorded(content)),
                 _ if write => {
                     self.origins.push(Origin::Written(first, at as u64));

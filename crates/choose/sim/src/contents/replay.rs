@@ -67,7 +67,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// What was given is none of the schemes.
+/// The text is none of the schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected none, dedup, lpu, lpu-dedup, dedup+lz4, dedup+zstd, sketch or sketch+zstd")]
 pub struct NoScheme;
@@ -91,7 +91,7 @@ pub enum Error {
     Image(#[from] io::Error),
 }
 
-/// What a replay counted. Without the warm-up, except for `lpu`.
+/// Counts of a replay. Without the warm-up, except for `lpu`.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// References.
@@ -104,7 +104,7 @@ pub struct Run {
     pub write_hits: u64,
     /// Blocks whose content is in the cache at the end, for each block of memory; not counted without a scheme.
     pub factor: Option<f64>,
-    /// What LPU did in the whole run, and what it contains at its end.
+    /// Counts of LPU in the whole run, and its contents at the end.
     pub lpu: Option<(lpu::Counts, lpu::Census)>,
     /// Processor time of the replay alone, in seconds.
     pub cpu_s: f64,
@@ -202,7 +202,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// What LPU did, and what it contains.
+    /// Counts of LPU, and its contents.
     pub fn lpu(&self) -> Option<(lpu::Counts, lpu::Census)> {
         match &self.kind {
             Kind::Lpu(lpu, _) => Some((lpu.counts(), lpu.census())),
@@ -414,7 +414,7 @@ mod tests {
         let mut requests: Vec<Request> = (0..1000).map(|at| request(at, Op::Read, 1 + at % 100)).collect();
         requests.extend((0..1000).map(|at| request(at, Op::Write, 1 + (at + 1) % 100)));
         requests.extend((0..1000).map(|at| request(at, Op::Read, 0)));
-        // Two blocks, the first of which has the identity of the request. Then a read that says something else changes nothing.
+        // Two blocks, the first of which has the identity of the request. Then a read with another identity changes nothing.
         requests.push(Request { length: 8192, ..request(0, Op::Write, 1) });
         requests.push(request(0, Op::Read, 77));
         let mut loader = Loader::new(Options {

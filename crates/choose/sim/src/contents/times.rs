@@ -28,7 +28,7 @@ pub fn decode(codec: Codec) -> u64 {
     }
 }
 
-/// Finds out how to store a block, and stores it. `choice` is how; none if there was an equal one. What was encoded is decoded
+/// Finds out how to store a block, and stores it. `choice` is how; none if there was an equal one. An encoding is decoded
 /// again, for comparison.
 pub fn encode(scheme: Scheme, is_thorough: bool, choice: Option<Choice>) -> u64 {
     let Some(choice) = choice else { return HASH + APPLY + decode(Codec::Lz4) };

@@ -15,7 +15,7 @@ pub struct Duplicates {
     pub copies: u64,
 }
 
-/// What a scheme did in one of equal intervals of the references after the warm-up.
+/// Counts of a scheme in one of equal intervals of the references after the warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
     /// References of the trace up to its end, those of the warm-up included.
@@ -26,7 +26,7 @@ pub struct Interval {
     pub duplicates: Option<Duplicates>,
 }
 
-/// What a scheme did, without the warm-up.
+/// Counts of a scheme, without the warm-up.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Hits and demotions of all clients.
@@ -49,10 +49,10 @@ pub(super) trait Caches {
     /// Counts anew, as after a warm-up.
     fn restart(&mut self);
 
-    /// What was counted for each client.
+    /// Counts of each client.
     fn counts(&self) -> Vec<Counts>;
 
-    /// What several caches hold now.
+    /// Blocks that several caches hold now.
     fn duplicates(&self) -> Duplicates;
 }
 

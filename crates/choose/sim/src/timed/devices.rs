@@ -27,13 +27,13 @@ pub struct VolumeDevice {
     pub volume: u32,
     /// The name that was asked for.
     pub name: String,
-    /// What it is, as long as the programs reach.
+    /// The modelled device, as large as the programs reach.
     pub profile: Profile,
     /// The length of the profile as it was asked for, where that was too short.
     pub profile_bytes: Option<u64>,
 }
 
-/// What is wrong with devices.
+/// An error in devices.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -54,13 +54,13 @@ pub enum DeviceError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         problem: ProfileError,
     },
     /// Two profiles for the volumes that have none of their own.
     #[error("two profiles for all volumes: expected one")]
     Several,
-    /// What stands before an `=` is no number.
+    /// The text before an `=` is no number.
     #[error("'{0}' is no number of a volume: expected such as 0=hdd-7200,1=ssd-sata")]
     NoVolume(String),
     /// Two profiles for one volume.
@@ -84,7 +84,7 @@ pub enum DeviceError {
     TooLong {
         /// Its profile.
         name: String,
-        /// Where the requests end.
+        /// End of the requests.
         end: u64,
         /// The volume.
         volume: u32,
@@ -92,7 +92,7 @@ pub enum DeviceError {
 }
 
 impl Devices {
-    /// What `text` names.
+    /// The devices that `text` names.
     pub fn parse(text: &str) -> Result<Devices, DeviceError> {
         let mut devices = Devices { others: None, by_volume: Vec::new() };
         for part in text.split(',') {

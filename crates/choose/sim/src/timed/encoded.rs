@@ -30,11 +30,11 @@ const DOMAIN: u32 = 0;
 /// Contents are the same in each run.
 const SEED: u64 = 1;
 
-/// What the disks have.
+/// Contents of the disks.
 struct Disks<'a> {
     encoded: &'a Encoded<'a>,
     written: HashMap<(u16, u64), Written>,
-    /// What other levels have, by port and block.
+    /// Contents of other levels, by port and block.
     below: HashMap<(u16, u64), Box<Block>>,
     /// The first image that could not be read.
     failed: Option<io::Error>,
@@ -62,7 +62,7 @@ pub(super) struct EncodedLevel<'a> {
     codecs: Codecs,
     copied: Copied,
     waiting: VecDeque<Operation>,
-    /// What is being stored, and the places of it that found no room.
+    /// The store in progress, and the places of it that found no room.
     storing: Option<(Operation, Vec<u32>)>,
     /// Whether nothing is stored, and nothing will be when a pause is over.
     is_idle: bool,
@@ -210,7 +210,7 @@ impl<'a> EncodedLevel<'a> {
             }
         }
         let Some(mut operation) = self.waiting.pop_front() else {
-            // What was trimmed meanwhile.
+            // Blocks that were trimmed meanwhile.
             self.writer.settle(&mut Memory::new(&mut self.area, engine), PART);
             self.is_idle = true;
             return None;

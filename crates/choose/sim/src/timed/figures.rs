@@ -115,7 +115,7 @@ impl Latency {
     }
 }
 
-/// What a row is about.
+/// Subject of a row.
 pub struct Subject {
     /// The policy with its parameters.
     pub policy: String,
@@ -155,7 +155,7 @@ impl Figures {
         }
     }
 
-    /// What `outcome` says.
+    /// The figures of `outcome`.
     pub fn new(subject: Subject, outcome: &Outcome) -> Figures {
         let Subject { policy, size_blocks, block_bytes, ghosts } = subject;
         let (cache, device) = (&outcome.cache, &outcome.device);

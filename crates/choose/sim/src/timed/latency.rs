@@ -1,6 +1,6 @@
 //! How long requests took.
 
-/// Each doubling of times has so many buckets: quantiles are right within 1.6 %.
+/// Each doubling of times has this many buckets: quantiles are right within 1.6 %.
 const STEPS: u64 = 64;
 
 /// The latencies of requests, from the time at which they were issued or due to the last reply, in ns.

@@ -30,7 +30,7 @@ pub struct Programs {
     shares_disks: bool,
 }
 
-/// What was read.
+/// The loaded programs.
 pub struct Loaded {
     /// The programs, in the order in which they were read.
     pub programs: Vec<Program>,
@@ -50,7 +50,7 @@ pub struct Recorded<'a> {
     pub block_bytes: u32,
     /// Its requests, from the first.
     pub requests: &'a mut dyn Requests,
-    /// What its program says.
+    /// Its program's directives.
     pub says: Vec<Event>,
 }
 
@@ -112,7 +112,7 @@ pub enum ProgramError {
 }
 
 impl Programs {
-    /// None yet. Requests that `ops` leaves out are not theirs, and of each trace at most so many requests are read. All traces
+    /// None yet. Requests that `ops` leaves out are not theirs, and of each trace at most this many requests are read. All traces
     /// have blocks of `block_bytes`.
     ///
     /// With neither `pacing` nor `think`, traces with times are issued at these, except those of programs, which wait for replies, and
@@ -208,7 +208,7 @@ impl Programs {
         Ok(())
     }
 
-    /// What was read.
+    /// The loaded programs.
     pub fn finish(self) -> Loaded {
         Loaded { programs: self.programs, volumes: self.volumes, references: self.loader.finish() }
     }

@@ -40,7 +40,7 @@ pub use program::{
 };
 pub use sequences::Sequences;
 
-/// What all runs of one simulation have in common.
+/// Settings that all runs of one simulation have in common.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// The programs, which begin together.
@@ -49,21 +49,21 @@ pub struct Setup<'a> {
     pub block_bytes: u32,
     /// The disks that programs go to, by number; at most [`DISKS_MOST`].
     pub disks: &'a [Disk<'a>],
-    /// What holds clean blocks that left memory, the highest first; at most two.
+    /// Levels for clean blocks that left memory, the highest first; at most two.
     pub levels: &'a [Level<'a>],
     /// Above the levels, a part of the memory that stores equal contents once, and others as differences or compressed.
     pub encoded: Option<Encoded<'a>>,
     /// Decides what of the devices is random.
     pub seed: u64,
-    /// What is fetched ahead.
+    /// The read-ahead.
     pub readahead: &'a nigh_prefetch::Spec,
     /// In which order requests go to a device.
     pub scheduler: Scheduler,
-    /// How programs share the cache, each a tenant; then what they say counts, and no policy does.
+    /// How programs share the cache, each a tenant; then their directives count, and no policy does.
     pub tenants: Option<&'a nigh_control::Config>,
-    /// What the programs compute with.
+    /// Processors of the programs.
     pub processors: Processors,
-    /// What a processor does for each block that a device reads or writes, in ns: the program that computes next waits for
+    /// Processor time of each block that a device reads or writes, in ns: the program that computes next waits for
     /// it.
     pub processor_ns_a_block: u64,
     /// References to blocks, by all programs together, before anything is counted: fewer than there are.
@@ -79,7 +79,7 @@ pub struct Setup<'a> {
 pub struct Disk<'a> {
     /// The device.
     pub profile: &'a Profile,
-    /// Which file has which place on it, for each program or for all: then files are read ahead. Where there is none, the
+    /// Which file has which place on it, for each program or for all: then files are read ahead. If there is none, the
     /// disk is. A file is on one disk, and to tenants it has its number here, so they have one layout for all; to tenants
     /// a disk without a layout is a file, if no disk has one.
     pub layouts: &'a [Layout],
@@ -97,26 +97,26 @@ pub struct Level<'a> {
 /// Encoded blocks: `nigh serve --content`, in a group of all disks.
 #[derive(Clone, Debug)]
 pub struct Encoded<'a> {
-    /// What the disks contain.
+    /// Contents of the disks.
     pub source: &'a Source,
     /// The number of each disk in `source`.
     pub volumes: &'a [u32],
-    /// What writes make of the contents is made up from it.
+    /// Seed of the contents of writes.
     pub seed: u64,
-    /// What is stored once, and how the rest is encoded.
+    /// Scheme: which blocks are stored once, and how the rest is encoded.
     pub scheme: Scheme,
     /// The share of one processor in which blocks are encoded, 0.01 to 1. No program computes with this one.
     pub cpu: f64,
 }
 
-/// What encoded blocks did in a run, and what there is at its end.
+/// Counts of encoded blocks in a run, and their state at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EncodedOutcome {
-    /// What the cache counted.
+    /// Counters of the cache.
     pub cache: LevelCounters,
     /// Pages of the memory that they had at the end. Frames had the rest.
     pub lent_pages: u64,
-    /// Of the blocks that left the frames, one of so many was encoded at the end.
+    /// Of the blocks that left the frames, one of this many was encoded at the end.
     pub one_of: u32,
     /// Encoded blocks.
     pub blocks: u64,
@@ -138,16 +138,16 @@ pub struct EncodedOutcome {
     pub missing: u64,
 }
 
-/// What one level did in a run.
+/// Results of one level in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelOutcome {
-    /// What the cache counted.
+    /// Counters of the cache.
     pub cache: LevelCounters,
-    /// What its device counted, until the last program ended.
+    /// Counters of its device, until the last program ended.
     pub device: nigh_device::Counters,
 }
 
-/// What one run found.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// When each program had its last reply, in ns from the common beginning, or from the end of the warm-up.
@@ -164,17 +164,17 @@ pub struct Outcome {
     pub is_closed: bool,
     /// Whether a program in an open loop ever had [`IN_FLIGHT`] requests in progress, so that the next had to wait for one of them.
     pub was_held: bool,
-    /// What the cache counted.
+    /// Counters of the cache.
     pub cache: Counters,
-    /// What each program did as a tenant; nothing in a cache without tenants.
+    /// Statistics of each program as a tenant; none in a cache without tenants.
     pub tenants: Vec<Statistics>,
-    /// What the disks' devices counted, all together, until the last program ended.
+    /// Counters of the disks' devices, all together, until the last program ended.
     pub device: nigh_device::Counters,
     /// The same of each disk.
     pub disks: Vec<nigh_device::Counters>,
-    /// What encoded blocks did, if there were any.
+    /// Results of encoded blocks, if there were any.
     pub encoded: Option<EncodedOutcome>,
-    /// What each level did.
+    /// Results of each level.
     pub levels: Vec<LevelOutcome>,
     /// The blocks that were read from a disk's device, by the length of the sequence that they were part of.
     pub sequences: Sequences,
@@ -226,13 +226,13 @@ pub enum TimedError {
     Beyond {
         /// Its name.
         program: String,
-        /// What it refers to.
+        /// Its request beyond the end.
         beyond: BeyondEnd,
     },
     /// Nothing is left to count.
     #[error("a warm-up of {0}")]
     Warmup(WarmupError),
-    /// It was told to stop.
+    /// It was stopped.
     #[error("stopped")]
     Stopped,
     /// A level cannot be so large or so small.
@@ -256,12 +256,12 @@ pub enum TimedError {
         /// Bytes in a block.
         block_bytes: u32,
     },
-    /// What a program says is not followed.
+    /// A directive of a program is rejected.
     #[error("{program}, before request {step} of those replayed: {refusal}")]
     Refused {
         /// Its name.
         program: String,
-        /// Before which of its steps it said so.
+        /// The step before which it was sent.
         step: usize,
         /// Why.
         refusal: Refusal,
@@ -280,7 +280,7 @@ pub enum TimedError {
     Config(#[from] ConfigError),
 }
 
-/// So many blocks a level holds at most.
+/// Most blocks of a level.
 const LEVEL_BLOCKS_MOST: u32 = u32::MAX - 1;
 
 /// The most requests that a program in an open loop has in progress; those that come then wait, and that counts as part of their

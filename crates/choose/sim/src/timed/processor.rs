@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 /// How long a program computes while others are ready, in ns. 4.3BSD looks for another one as often (`roundrobin`).
 const SLICE_NS: u64 = 100_000_000;
 
-/// What computes.
+/// Processors of the programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processors {
     /// A processor for each program.
     #[default]
     Each,
-    /// One for all: programs take turns of 100 ms, and whoever has waited for a device is the last in line.
+    /// One for all: programs take turns of 100 ms, and a program that has waited for a device is the last in line.
     Turns,
-    /// One for all, with the scheduler of 4.3BSD: whoever has waited for a device computes at once. Every 100 ms, a program
+    /// One for all, with the scheduler of 4.3BSD: a program that has waited for a device computes at once. Every 100 ms, a program
     /// of the best priority is next: one that has computed little, as far as it is not forgotten.
     ///
     /// From S. Leffler, M. McKusick, M. Karels, J. Quarterman, "The Design and Implementation of the 4.3BSD UNIX Operating
@@ -31,14 +31,14 @@ pub(super) struct Processor {
     running: Option<(u32, u64, u64)>,
     /// Those that are ready to compute, and for how long, in ns.
     ready: VecDeque<(u32, u64)>,
-    /// What each program has computed, as far as it is not forgotten, in ns.
+    /// Processor time of each program, as far as it is not forgotten, in ns.
     used_ns: Vec<f64>,
     /// Seconds of which that holds.
     seconds: u64,
 }
 
 impl Processor {
-    /// One that so many programs share; none if each has its own.
+    /// One that this many programs share; none if each has its own.
     pub(super) fn new(processors: Processors, programs: usize) -> Option<Processor> {
         let decays = match processors {
             Processors::Each => return None,
@@ -53,7 +53,7 @@ impl Processor {
         self.running.is_some_and(|(running, ..)| running == number)
     }
 
-    /// A program that waited computes for so long, once it has the processor. Whether it has it now.
+    /// A program that waited computes for this time, once it has the processor. Returns whether it has it now.
     pub(super) fn wake(&mut self, number: u32, think_ns: u64, now_ns: u64) -> bool {
         if let Some((other, _, until_ns)) = self.running {
             if !self.decays {
@@ -76,7 +76,7 @@ impl Processor {
         Some((number, think_ns))
     }
 
-    /// The program that has the processor computes for so long. Gives who has it now, and for how long that one computes.
+    /// The program that has the processor computes for this time. Returns the program that has it next, and for how long that one computes.
     pub(super) fn go_on(&mut self, think_ns: u64, now_ns: u64, running: usize) -> (u32, u64) {
         let (number, since_ns, _) = self.running.expect("a program computes");
         let is_over = match self.decays {

@@ -7,7 +7,7 @@ use nigh_trace::{Op, Request};
 
 use crate::Ops;
 
-/// What a step asks for.
+/// Kind of a step's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A read.
@@ -23,13 +23,13 @@ pub enum What {
 /// One request of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where it begins on the disk, in bytes.
+    /// Its beginning on the disk, in bytes.
     pub offset: u64,
     /// How long the program computes before it, in ns.
     pub think_ns: u64,
     /// How long it is, in bytes; 0 for a flush.
     pub length: u32,
-    /// What it asks for.
+    /// The kind of request.
     pub what: What,
     /// Which of the disks it goes to.
     pub disk: u16,
@@ -40,7 +40,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Where it ends on the disk, in bytes.
+    /// Its end on the disk, in bytes.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length.into())
     }
@@ -64,7 +64,7 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// When it issues them.
     pub pace: Pace,
-    /// What it says about its accesses, in order.
+    /// Its directives, in order.
     pub says: Vec<Said>,
 }
 
@@ -83,14 +83,14 @@ pub enum Pace {
 pub enum Pacing {
     /// In a closed loop.
     Closed,
-    /// In an open loop, so many times as fast as recorded.
+    /// In an open loop, this many times as fast as recorded.
     Open {
         /// From 1 / [`SPEED_MOST`] to [`SPEED_MOST`].
         speed: f64,
     },
 }
 
-/// Traces are replayed at most so many times as fast, or as slow.
+/// Traces are replayed at most this many times as fast, or as slow.
 pub const SPEED_MOST: f64 = 1e6;
 
 /// The text is no pacing.
@@ -114,19 +114,19 @@ impl std::str::FromStr for Pacing {
     }
 }
 
-/// Something that a program says, or that is said about it.
+/// A directive of a program, or an administrator's about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// Before which of its steps.
     pub step: usize,
-    /// What.
+    /// The directive.
     pub saying: Saying,
 }
 
 /// How long a program computes before each request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Think {
-    /// So many ns.
+    /// A fixed time, in ns.
     Fixed(u64),
     /// The time between the request and the one before it in the trace, times this.
     Recorded(f64),
@@ -137,7 +137,7 @@ const THINK_NS_MOST: f64 = 3600e9;
 /// Recorded times are stretched at most so much.
 const STRETCH_MOST: f64 = 1e6;
 
-/// What was given is no think time.
+/// The text is no think time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: expected a time up to 1h such as 0.1ms, or a share such as 50%")]
 pub struct NoThink(String);
@@ -211,7 +211,7 @@ pub struct Recorder {
     has_streams: bool,
     /// The think time of requests that were left out.
     owed_ns: u64,
-    /// What will be said, the next last.
+    /// Directives to come, the next last.
     events: Vec<Event>,
     /// Requests so far.
     requests: u64,
@@ -236,8 +236,8 @@ impl Recorder {
         self.has_streams
     }
 
-    /// Has the program say what `events` say, each before the request that it names or the first at its time, whoever
-    /// they name. They are said in their order; what comes after the last request is not said.
+    /// Has the program send the directives of `events`, each before the request that it names or the first at its time, whichever tenant
+    /// they name. They are sent in their order; those after the last request are not sent.
     pub fn saying(mut self, mut events: Vec<Event>) -> Recorder {
         events.reverse();
         self.events = events;

@@ -68,7 +68,7 @@ impl Sequences {
     }
 
     /// For each length with any, ascending: the length, the longest of those that are counted together, and the share of
-    /// all blocks in sequences that are at most so long.
+    /// all blocks in sequences of at most this length.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, f64)> {
         let total: u64 = self.blocks.iter().sum();
         let mut sum = 0;

@@ -27,7 +27,7 @@ const STRETCH: usize = 1 << 12;
 /// Why the engine refuses no request for good.
 const TAKEN: &str = "parts are short and inside the disk";
 
-/// What happens at a time.
+/// An event at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The device is done with the operation of this number.
@@ -44,14 +44,14 @@ enum Event {
     Wakeup,
 }
 
-/// Where a program is.
+/// State of a program.
 #[derive(Clone, Debug, Default)]
 struct Process {
     /// Its next step; in a closed loop, the one that it waits for.
     at: usize,
     /// Steps that have their replies.
     over: usize,
-    /// How much of what it says is said.
+    /// Number of its directives that were sent.
     said: usize,
     waited_ns: u64,
     end_ns: u64,
@@ -101,7 +101,7 @@ fn part(step: &Step, done: u64) -> Range<u64> {
     start..border.min(step.end())
 }
 
-/// Who issues `step`: where the trace does not say, program `number`.
+/// The stream of `step`: if the trace has none, program `number`.
 fn stream(number: u32, step: &Step) -> Stream {
     Stream(if step.stream == 0 { number.into() } else { step.stream })
 }
@@ -115,7 +115,7 @@ pub(super) struct World<'a> {
     encoded: Option<EncodedLevel<'a>>,
     prefetcher: Prefetcher,
     now_ns: u64,
-    /// What happens at the same time happens in the order in which it was decided.
+    /// Events at the same time happen in the order in which they were decided.
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_made: u64,
     processes: Vec<Process>,
@@ -131,7 +131,7 @@ pub(super) struct World<'a> {
     was_held: bool,
     /// None where each program has one.
     processor: Option<Processor>,
-    /// What the processor has to do for operations that were begun, in ns: whoever computes next does it.
+    /// Processor time owed for operations that were begun, in ns: the program that computes next spends it.
     owed_ns: u64,
     /// Programs that have steps left.
     running: usize,
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
         self.processes[number as usize].issue != made || !has_processor
     }
 
-    /// A program that computes so long issues its next request.
+    /// A program issues its next request after computing for this time.
     fn issue_in(&mut self, number: u32, think_ns: u64) {
         self.processes[number as usize].issue = self.events_made;
         self.at(self.now_ns.saturating_add(think_ns), Event::Issue(number));
@@ -454,7 +454,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Says what a program says before its next step. Whether none of it was refused.
+    /// Sends a program's directives before its next step. Returns whether none was refused.
     fn say(&mut self, number: u32) -> bool {
         if self.setup.tenants.is_none() {
             return true;
@@ -535,14 +535,14 @@ impl<'a> World<'a> {
         self.engine.submit(self.now_us(), request)
     }
 
-    /// Submits a read, and says whether anything was asked for ahead of it.
+    /// Submits a read, and returns whether anything was asked for ahead of it.
     fn read(&mut self, request: Request) -> (Result<Submitted, Refusal>, bool) {
         let Request { tenant: Tenant(number), volume, offset, length, .. } = request;
         let disk = volume.0 as usize;
         let layouts = self.setup.disks[disk].layouts;
         let layout = layouts.get(number as usize).or(layouts.last());
         let extent = layout.map(|layout| layout.at(offset));
-        // What no file has is not read ahead.
+        // Blocks that no file has are not read ahead.
         if self.prefetcher.is_none() || extent == Some(None) {
             return (self.request(request), false);
         }

@@ -106,7 +106,7 @@ fn the_same_seed_gives_the_same_program() {
     assert_ne!(acfs::glimpse(3).requests, acfs::glimpse(4).requests);
 }
 
-/// What programs say is within the limits, and a sidecar holds it.
+/// Programs' directives are within the limits, and a sidecar holds them.
 #[test]
 fn directives_are_within_the_limits() {
     let all = acfs::alone(1).into_iter().chain(acfs::pairs(1).into_iter().flatten());
@@ -123,7 +123,7 @@ fn directives_are_within_the_limits() {
 }
 
 /// Application-controlled caching reads fewer blocks at both cache sizes of 5.2 (figures 4 and 5 show it; their numbers
-/// are not in the paper's text), and what programs say they will read makes it no worse.
+/// are not in the paper's text), and programs' predictions make it no worse.
 #[test]
 fn what_programs_say_saves_misses() {
     for megabytes in [6.4, 12.0] {

@@ -68,7 +68,7 @@ fn replays_can_be_stopped() {
     }
 }
 
-/// Mattson's pass says at every size what a replay of LRU says.
+/// Mattson's pass has the hits of a replay of LRU at every size.
 #[test]
 fn the_curve_is_exact() {
     for seed in 0..20 {
@@ -88,7 +88,7 @@ fn the_curve_is_exact() {
     }
 }
 
-/// What the sample says of the whole trace is as near as it says it is, for replays and for the exact curve.
+/// The sample's estimates for the whole trace are within their errors, for replays and for the exact curve.
 #[test]
 fn samples_are_near() {
     let blocks = workload::mixed(5, 20_000, 1_500_000);
@@ -194,7 +194,7 @@ fn a_long_trace_becomes_the_sample_that_a_rate_would_take() {
         (&asked.ids, &asked.blocks, &asked.streams, asked.totals)
     );
     assert!((0..long.ids.len()).all(|at| long.writes.of(at) == asked.writes.of(at)));
-    // A sample of too few blocks would say nothing: a short one stays as it is.
+    // A sample of too few blocks would be useless: a short one stays as it is.
     assert_eq!(load(None, 400_000).sample, None);
     let few = load(None, 1_000);
     assert!((10_000..20_000).contains(&few.distinct()), "{}", few.distinct());

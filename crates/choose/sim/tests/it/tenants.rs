@@ -1,4 +1,4 @@
-//! Tenants in the timed simulation: that they change nothing until they say something, and what that does.
+//! Tenants in the timed simulation: that they change nothing without directives, and the effects of these.
 
 use crate::simulated::{BLOCK, device, setup};
 use nigh_control::{Allocation, Chunk, Config, Directive, Order, Saying};

@@ -78,7 +78,7 @@ fn a_long_request_has_one_latency() {
 
 #[test]
 fn a_processor_has_work_with_every_block_of_the_device() {
-    // Two misses and three hits. What is owed for a load is paid before the next request.
+    // Two misses and three hits. The time owed for a load is spent before the next request.
     let programs = [program([0, 10, 0, 10, 0], What::Read, 2 * MS)];
     let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
     let disks = disk(&profile);
@@ -306,7 +306,7 @@ fn a_loop_that_a_level_holds_reads_its_disk_once() {
         assert!(outcome.execution_ns() < alone.execution_ns(), "{name}");
         assert_eq!(outcome, with(&levels, name), "{name}: another run");
     }
-    // What the first of two levels gives up the second has.
+    // Blocks that leave the first of two levels are in the second.
     let two = [300, 1000].map(|blocks| Level { profile: &faster, bytes: blocks * BLOCK });
     let outcome = with(&two, "lru");
     assert_eq!(outcome.cache.device_read_bytes, 1000 * BLOCK);

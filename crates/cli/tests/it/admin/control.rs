@@ -56,7 +56,7 @@ impl Controlled {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A command that fails, and what it says.
+    /// A command that fails, and its message.
     pub(super) fn refuses(&self, arguments: &[&str]) -> String {
         refusal(&self.ctl(arguments))
     }
@@ -157,7 +157,7 @@ fn an_export_whose_device_fails_stays_until_its_writes_are_dropped() {
     let mut good = nigh.connect("good");
     nigh.connect("bad").write(0, &[5; 4096]).unwrap();
     assert!(nigh.refuses(&["export", "remove", "bad"]).contains("not everything is written"));
-    // What was written is still there for those who come.
+    // Written data is still there for those who come.
     assert_eq!(nigh.connect("bad").read(0, 4096).unwrap(), [5; 4096]);
     nigh.does(&["export", "remove", "bad", "--discard"]);
     assert!(nigh.try_connect("bad").is_err());
@@ -276,7 +276,7 @@ fn a_reload_adds_changes_and_removes_exports() {
     assert_eq!(on_b.read(0, 1).unwrap(), b"b", "its client was not disturbed");
     on_flag.read(0, 1).unwrap();
     nigh.connect("c").write(0, b"now it is writable").unwrap();
-    // One that cannot be opened is told, and the rest done; a slip changes nothing.
+    // One that cannot be opened is reported, and the rest done; a slip changes nothing.
     write(&[("b", "memory:2M", ""), ("e", "/nowhere", ""), ("f", "memory:1M", "")]);
     assert!(nigh.refuses(&["reload"]).contains("/nowhere"));
     nigh.connect("f").read(0, 1).unwrap();
@@ -316,7 +316,7 @@ fn the_socket_answers_every_line() {
     assert!(ask("{\"command\":\"set-export\",\"name\":\"disk\",\"options\":{\"iops\":7}}\n")["error"].is_null());
     assert_eq!(ask("{\"command\":\"status\"}\n")["status"]["exports"][0]["options"]["iops"], 7);
     assert!(ask(&"x".repeat(1 << 20))["error"].as_str().unwrap().contains("1 MiB"));
-    // Whoever connects and says nothing is in nobody's way.
+    // A silent connection is in nobody's way.
     let silent: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(nigh.path("control")).unwrap()).collect();
     drop(silent);
     let begin = Instant::now();

@@ -18,7 +18,7 @@ use crate::command::refusal;
 
 const MIB: u64 = 1 << 20;
 
-/// A running server, killed when dropped; and what it said until it listened.
+/// A running server, killed when dropped; and its lines until it listened.
 struct Server(Child, Vec<String>);
 
 fn nigh(arguments: &[&str]) -> Command {
@@ -31,7 +31,7 @@ impl Server {
     /// Serves, and returns when everything listens.
     fn start(arguments: &[&str]) -> Server {
         let mut process = nigh(&["serve", "--memory", "16M"]).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
-        // Everything that it says, so that it never waits for a reader.
+        // All of its lines, so that it never waits for a reader.
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let said = serving::until_listening(&mut lines);
         std::thread::spawn(move || lines.for_each(drop));

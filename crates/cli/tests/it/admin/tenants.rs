@@ -47,7 +47,7 @@ fn hints_are_heard_and_told_again() {
     assert_eq!(number("prefetch_issued"), number("prefetch_used") + number("prefetch_wasted"), "all were referenced");
     assert!(number("misses") + number("prefetch_issued") < 2 * 8192, "nothing was still there in the second round");
 
-    // What it told can be said again, by standard input.
+    // Directives that it reported can be sent again, by standard input.
     let control = nigh.path("control");
     let mut hint = super::nigh(&["ctl", "--control", text(&control), "hint", "other", "-"]);
     let mut hint = hint.stdin(Stdio::piped()).spawn().unwrap();
@@ -106,7 +106,7 @@ fn ranges_of_an_export_are_files_by_a_list_of_extents() {
     read(&mut client, 0..100);
     assert_eq!(export(&nigh, 0)["misses"], before, "the file of higher priority was given up");
     assert!(nigh.refuses(&["hint", "loop", "--extents", "/nowhere/list"]).contains("/nowhere/list"));
-    // What is not understood changes no files either.
+    // Invalid directives change no files either.
     std::fs::write(&sidecar, "[[at]]\nrequest = 5\npredict = []\n").unwrap();
     nigh.refuses(&["hint", "other", text(&sidecar), "--extents", text(&extents)]);
     std::fs::write(&sidecar, "[[at]]\npredict = [{ file = 0 }]\n").unwrap();

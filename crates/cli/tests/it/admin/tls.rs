@@ -77,7 +77,7 @@ fn clients_of_others_work_over_tls_and_see_what_they_may() {
     run("nbdcopy", &[&uri(port, "disk", &bob), text(&pki.path("copy"))]);
     run("cmp", &[text(&source), text(&pki.path("copy"))]);
     if installed(test, "qemu-img") {
-        // What QEMU calls the folder of a client is the same.
+        // QEMU's name for the folder of a client is the same.
         let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={}", alice.display());
         let disk = format!("driver=nbd,host=localhost,port={port},export=disk,tls-creds=tls");
         let compared = run(
@@ -148,7 +148,7 @@ fn many_requests_in_flight_over_tls() {
     server.end();
 }
 
-/// A client that sends the end of its handshake together with what it says first.
+/// A client that sends the end of its handshake together with its first message.
 struct Together(ClientConnection, TcpStream, usize);
 
 impl Together {
@@ -281,7 +281,7 @@ fn intrude(port: u16, first: &[u8]) -> TcpStream {
     stream
 }
 
-/// What is still received until the server hangs up.
+/// Bytes that are still received until the server hangs up.
 fn rest(mut stream: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {

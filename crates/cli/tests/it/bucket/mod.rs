@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 const KEY: &str = "user";
 pub(crate) const SECRET: &str = "not-to-be-told";
 
-/// What goes wrong, in so many of a hundred requests.
+/// Faults, in this many of a hundred requests.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     /// Answered with 500, without any effect.
@@ -195,7 +195,7 @@ impl Bucket {
         Bucket { trouble, endpoint, folder, _runtime: runtime }
     }
 
-    /// What `nigh` needs to know to use it.
+    /// Environment that `nigh` needs to use it.
     pub(crate) fn environment(&self, command: &mut Command) {
         for (name, value) in [
             ("AWS_ACCESS_KEY_ID", KEY),

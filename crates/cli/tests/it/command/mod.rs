@@ -18,7 +18,7 @@ pub(crate) fn printed(arguments: &[&str]) -> String {
     stdout(&nigh(arguments))
 }
 
-/// What a command prints with `--json`.
+/// The output of a command with `--json`.
 pub(crate) fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&printed(&[arguments, &["--json"]].concat())).unwrap()
 }

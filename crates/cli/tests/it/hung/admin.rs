@@ -123,7 +123,7 @@ fn hung_6_a_device_does_not_delay_the_start_of_others() {
 
     device.hang();
     let server = folder.serve(&[&hung, "well=memory:16M", "--control", &control]);
-    // What is not wanted any more is not opened.
+    // Exports that are not wanted any more are not opened.
     quickly("a removal", || ctl(&folder, &["export", "remove", "hung"]));
     device.go_on();
     server.logged("not served");
@@ -152,7 +152,7 @@ fn hung_3_a_flush_of_all_exports_begins_with_those_that_have_room() {
     device.hang();
     let mut block = 0;
     for client in &mut clients {
-        // What the socket holds, even if the server does not take them.
+        // The bytes that the socket holds, even if the server does not take them.
         for _ in 0..60 {
             client.submit_read(block * 4096, vec![0; 4096]).unwrap();
             // In all shards.

@@ -1,4 +1,4 @@
-//! A file system whose process is stopped: whoever uses its file waits until it goes on.
+//! A file system whose process is stopped: users of its file wait until it goes on.
 
 use std::fs::File;
 use std::path::PathBuf;

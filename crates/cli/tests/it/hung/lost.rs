@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::hung::{MIB, connect, ctl, quickly};
 use crate::serving::Folder;
 
-/// What was asked before the export is removed is done and answered; nothing is after it, and another export is not affected.
+/// Requests before the removal of the export are done and answered; none is after it, and another export is not affected.
 #[test]
 fn lost_exports_answer_what_was_asked() {
     let folder = Folder::new();

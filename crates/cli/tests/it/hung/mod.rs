@@ -26,7 +26,7 @@ fn connect(socket: &Path, export: &str) -> Client<UnixStream> {
 /// Far more than anything takes that waits for no device.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What it does takes no longer than `PATIENCE`.
+/// `run` takes no longer than `PATIENCE`.
 fn quickly<R>(what: &str, run: impl FnOnce() -> R) -> R {
     let begin = Instant::now();
     let result = run();

@@ -1,4 +1,4 @@
-//! Whoever does not use a hung device does not notice it.
+//! Clients that do not use a hung device do not notice it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -74,7 +74,7 @@ fn hung_6_a_device_delays_only_its_clients() {
         let mut first = connect(&server.socket, "hung");
         first.write(0, &[1; 4096]).unwrap();
         device.hang();
-        // The first one finds out that its size is not told.
+        // The first one finds out that its size is not reported.
         let mut second = connect(&server.socket, "hung");
         for at in 1..16 {
             second.submit_read((at * MIB) as u64, vec![0; 4096]).unwrap();
@@ -110,7 +110,7 @@ fn hung_6_a_device_delays_only_its_clients() {
     server.end();
 }
 
-/// The status of blocks that a device does not tell in time is that of data.
+/// The status of blocks that a device does not report in time is that of data.
 #[test]
 fn hung_8_the_status_of_blocks_is_told_without_the_device() {
     let folder = Folder::new();

@@ -11,7 +11,7 @@ use crate::hung::device::Device;
 use crate::hung::{MIB, connect};
 use crate::serving::{Folder, nigh};
 
-/// Waits until the file has these bytes at its beginning; says whether it did within `limit`.
+/// Waits until the file has these bytes at its beginning; returns whether it did within `limit`.
 fn has(file: &std::path::Path, bytes: &[u8], limit: Duration) -> bool {
     let begin = Instant::now();
     while std::fs::read(file).unwrap()[..bytes.len()] != *bytes {
@@ -62,7 +62,7 @@ fn stop_4_a_hung_export_delays_no_other() {
     assert!(!named[0].contains("disk well"), "{named:?}");
 }
 
-/// So it is if the server serves a single client that was passed to it.
+/// The same holds if the server serves a single client that was passed to it.
 #[test]
 fn stop_4_standard_input_has_the_same_limit() {
     let folder = Folder::new();

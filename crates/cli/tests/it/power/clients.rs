@@ -17,10 +17,10 @@ use super::history::{Flush, History, Kind, Op, ZEROS, decode, encode};
 const DEPTH: usize = 4;
 /// Most sectors of a request.
 const SECTORS: usize = 64;
-/// Half of the requests are to the first so many sectors.
+/// Half of the requests are to the first sectors, this many.
 const HOT: usize = 512;
 
-/// What the clients of a disk have in common.
+/// State that the clients of a disk share.
 pub(crate) struct Shared {
     pub(crate) sectors: usize,
     /// Counts what happens.
@@ -42,7 +42,7 @@ enum Asked {
     Flush(u64),
 }
 
-/// Works until it is told to end or the server is gone. Also returns whether a flush covers the writes of other clients.
+/// Works until it is asked to end or the server is gone. Also returns whether a flush covers the writes of other clients.
 pub(crate) fn work(
     shared: &Shared,
     socket: &Path,
@@ -120,7 +120,7 @@ fn submit(
     Ok((cookie, Asked::Op(at)))
 }
 
-/// Of what was read, the outer error says that it is no client's.
+/// Of what was read, the outer error means that it is no client's.
 fn receive(
     shared: &Shared,
     link: &mut Client<UnixStream>,

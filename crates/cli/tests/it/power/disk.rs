@@ -16,14 +16,14 @@ const DELAY_US: u64 = 300;
 
 type Sector = [u8; SECTOR];
 
-/// What a write left in a sector.
+/// The contents of a sector after a write.
 struct Version {
     bytes: Sector,
     /// The number of the write.
     write: u64,
 }
 
-/// What a disk did since the last look.
+/// Operations of a disk since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) failed_syncs: u64,
@@ -34,9 +34,9 @@ pub(crate) struct Counts {
 
 struct Platter {
     stable: Vec<u8>,
-    /// What reads return: the page cache.
+    /// Contents that reads return: the page cache.
     current: Vec<u8>,
-    /// What each sector may have instead of its stable contents after a power cut, oldest first.
+    /// Contents that each sector may have instead of its stable ones after a power cut, oldest first.
     unsynced: HashMap<usize, Vec<Version>>,
     /// Writes that were received; those that were not replied to are also in `open`.
     writes: u64,
@@ -157,7 +157,7 @@ impl Disk {
         self.platter().cut();
     }
 
-    /// The power is back; so many of a hundred syncs fail.
+    /// The power is back; this many of a hundred syncs fail.
     pub(crate) fn start(&self, failing: u64) {
         let mut platter = self.platter();
         (platter.is_off, platter.failing) = (false, failing);
@@ -178,7 +178,7 @@ impl Disk {
         self.platter().has_forgotten
     }
 
-    /// What sectors may have instead of what reads return, if the power fails.
+    /// Contents that sectors may have instead of those that reads return, if the power fails.
     pub(crate) fn older(&self) -> HashMap<usize, Vec<Vec<u8>>> {
         let platter = self.platter();
         let older = |(sector, versions): (&usize, &Vec<Version>)| {

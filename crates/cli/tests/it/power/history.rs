@@ -1,4 +1,4 @@
-//! What clients asked a server and what they saw, and whether a disk may have shown and kept that.
+//! Requests and observations of clients, and whether a disk may have shown and kept that.
 //!
 //! Each sector is a register. Every write has a value of its own, so whether the requests to a register could have
 //! happened one after the other, each between its begin and its end, is decided by the zones of its values (Gibbons and
@@ -43,7 +43,7 @@ pub(crate) struct Flush {
     pub(crate) client: usize,
 }
 
-/// What one client did in the order of submission.
+/// Operations of one client in the order of submission.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) ops: Vec<Op>,
@@ -59,7 +59,7 @@ pub(crate) enum Promise {
     Acknowledged,
 }
 
-/// Fills sectors with a value; each also tells its place.
+/// Fills sectors with a value; each also has its place.
 pub(crate) fn encode(value: u64, first: usize, out: &mut [u8]) {
     for (at, sector) in out.chunks_exact_mut(SECTOR).enumerate() {
         let place = if value == ZEROS { 0 } else { (first + at) as u64 };
@@ -102,18 +102,18 @@ impl Zone {
     }
 }
 
-/// What a sector of a disk has when a server starts.
+/// Contents of a disk's sector when a server starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
-    /// What reads return.
+    /// The value that reads return.
     pub(crate) value: u64,
-    /// What it may have instead when the power fails before a flush, because an earlier server was killed.
+    /// Values that it may have instead when the power fails before a flush, because an earlier server was killed.
     pub(crate) older: Vec<u64>,
     /// Whether a flush means nothing for it, because one failed since then.
     pub(crate) is_doubtful: bool,
 }
 
-/// What happened to one sector.
+/// Operations on one sector.
 #[derive(Debug)]
 struct Register {
     older: Vec<u64>,
@@ -207,7 +207,7 @@ impl Register {
 
 /// Checks the histories of all clients of a disk that was `before` and was left with the values `after`.
 ///
-/// `shared` says that a flush covers the writes of all clients, not only of the one that asked.
+/// With `shared`, a flush covers the writes of all clients, not only of the one that asked.
 pub(crate) fn check(
     before: &[Start],
     histories: &[History],

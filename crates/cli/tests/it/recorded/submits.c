@@ -53,7 +53,7 @@ static int by_ring(int fd, unsigned flags) {
     struct io_uring_cqe *results = (struct io_uring_cqe *)(end + params.cq_off.cqes);
     for (int at = 0; at < 6; at++) read += results[at].res;
     printf("%ld %ld\n", taken, read);
-    /* So long that the recorder looks at its descriptors. */
+    /* Long enough that the recorder reads its descriptors. */
     usleep(100000);
     return pread(fd, bytes[6], BYTES, 9 * BYTES) != BYTES;
 }

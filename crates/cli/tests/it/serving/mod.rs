@@ -21,9 +21,9 @@ pub(crate) struct Folder(tempfile::TempDir);
 pub(crate) struct Server {
     pub(crate) process: Child,
     pub(crate) socket: PathBuf,
-    /// What it said until it listened.
+    /// Its lines until it listened.
     said: Vec<String>,
-    /// What it said since.
+    /// Its lines since.
     later: Arc<Mutex<Vec<String>>>,
 }
 
@@ -54,7 +54,7 @@ impl Folder {
         self.serve_under(&[], arguments)
     }
 
-    /// What `nigh ctl status` reports of the server at the socket `control`.
+    /// The result of `nigh ctl status` for the server at the socket `control`.
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
         let output = ctl.args(["ctl", "--control", &self.text("control"), "status", "--json"]).output().unwrap();
@@ -74,7 +74,7 @@ impl Folder {
         }
         let process = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut server = Server { process, socket, said: Vec::new(), later: Arc::default() };
-        // Everything that it says, so that it never waits for a reader.
+        // All of its lines, so that it never waits for a reader.
         let mut lines = BufReader::new(server.process.stderr.take().unwrap()).lines();
         server.said = until_listening(&mut lines);
         let later = server.later.clone();
@@ -101,7 +101,7 @@ pub(crate) fn nigh(first: &[&str], more: &[&str]) -> Command {
     command
 }
 
-/// What a server says until it listens.
+/// The lines of a server until it listens.
 pub(crate) fn until_listening(lines: impl Iterator<Item = std::io::Result<String>>) -> Vec<String> {
     let mut said = Vec::new();
     for line in lines.map_while(Result::ok) {
@@ -113,7 +113,7 @@ pub(crate) fn until_listening(lines: impl Iterator<Item = std::io::Result<String
     panic!("the server does not listen; it said: {said:#?}");
 }
 
-/// The address in the first of these lines that tells of `what`.
+/// The address in the first of these lines that contains `what`.
 pub(crate) fn address(said: &[String], what: &str) -> String {
     let line = said.iter().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {said:#?}"));
     line.split(" on ").nth(1).unwrap().to_owned()
@@ -124,7 +124,7 @@ impl Server {
         format!("nbd+unix:///{export}?socket={}", self.socket.display())
     }
 
-    /// Where its statistics are, started with `--metrics 127.0.0.1:0`.
+    /// The address of its statistics, started with `--metrics 127.0.0.1:0`.
     pub(crate) fn metrics(&self) -> String {
         address(&self.said, "metrics")
     }
@@ -138,12 +138,12 @@ impl Server {
         page
     }
 
-    /// The lines with `what` that it said since it listens.
+    /// The lines with `what` since it listens.
     pub(crate) fn later(&self, what: &str) -> Vec<String> {
         self.later.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
     }
 
-    /// The lines with `what` that it said so far.
+    /// The lines with `what` so far.
     pub(crate) fn all(&self, what: &str) -> Vec<String> {
         let mut lines: Vec<String> = self.said.iter().filter(|line| line.contains(what)).cloned().collect();
         lines.extend(self.later(what));

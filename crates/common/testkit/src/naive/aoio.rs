@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Outcome;
 use crate::naive::{Model, Portion, Reference, Settings, take};
 
-/// What a piece of code did.
+/// References of a piece of code.
 #[derive(Default)]
 struct Code {
     /// Its place in the order in which code appeared.

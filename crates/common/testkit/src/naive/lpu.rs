@@ -1,4 +1,4 @@
-//! LPU and De-Dup (Ren and Yang) as their text has them, over the bytes of blocks. Where the text is silent, they
+//! LPU and De-Dup (Ren and Yang) as their text has them, over the bytes of blocks. If the text is silent, they
 //! follow the readings that `nigh-content` lists.
 
 /// The type of a virtual block.
@@ -25,7 +25,7 @@ pub struct Entry {
     pub data: Option<Vec<u8>>,
     /// Its 64-byte delta blocks.
     pub delta_blocks: usize,
-    /// What a client reads.
+    /// Bytes that a client reads.
     bytes: Vec<u8>,
     /// Of a reference block: what its data block has, or would have.
     base: Vec<u8>,

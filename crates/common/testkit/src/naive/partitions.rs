@@ -131,7 +131,7 @@ impl Partitions {
         }
     }
 
-    /// What another buffer for the other blocks gains, from Belady's curve through two points.
+    /// Gain of another buffer for the other blocks, from Belady's curve through two points.
     fn gain(&self) -> f64 {
         let is_other = |block: &&u64| self.group[*block].is_none();
         let buffers = self.resident.iter().filter(is_other).count() as f64;

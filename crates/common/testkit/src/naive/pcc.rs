@@ -10,7 +10,7 @@ const OTHER: usize = 0;
 const SEQUENTIAL: usize = 1;
 const LOOPING: usize = 2;
 
-/// What a piece of code did.
+/// References of a piece of code.
 #[derive(Default)]
 struct Code {
     number: usize,

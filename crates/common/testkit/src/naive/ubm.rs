@@ -15,7 +15,7 @@ struct Sequence {
     range: Option<usize>,
 }
 
-/// What was detected in a file.
+/// Pattern detected in a file.
 struct Range {
     file: u64,
     start: u64,

@@ -9,7 +9,7 @@
 //!
 //! * **A request** is a reference to one block. A hit needs no read from the disk. An access to an associate block
 //!   whose reference block has lost its data block reads the reference block from the disk: a miss, by which the
-//!   reference block gets a data block again. So is a write to a reference block without data block, because its
+//!   reference block gets a data block again. The same holds for a write to a reference block without data block, because its
 //!   difference is needed (2.2).
 //! * **The data block of an associate block** is released when it becomes one: table 2 counts only its difference.
 //!   Section 2.2 also lets the data block of a block with a delta be evicted later; that can only be a reference block
@@ -30,8 +30,8 @@
 //!   associate block one or more. They are found by scans only, as all associate blocks: until a scan, every block has
 //!   a data block (2.2). With `Settings::identical`, which is not in the text, a block is associated with an identical
 //!   one as soon as it is read or written, as in De-Dup.
-//! * **Encoding against a reference block is an access to it**: it becomes the most recently used block. So a reference
-//!   block is always ahead of its associate blocks in the queue (2.2).
+//! * **Encoding against a reference block is an access to it**: it becomes the most recently used block. A reference
+//!   block is therefore always ahead of its associate blocks in the queue (2.2).
 //! * **The delta of a reference block** that was written has no limit of 768 bytes: "a reference block can occupy twice
 //!   as much" (4.2.1).
 //! * **Delta replacement** (2.2) also makes room for reference blocks and during a scan. If no associate block has a
@@ -85,7 +85,7 @@ pub struct Settings {
     pub virtual_blocks: u32,
     /// Requests between scans.
     pub scan_every: u64,
-    /// Blocks that a scan looks at.
+    /// Blocks that a scan examines.
     pub warm_blocks: usize,
     /// Blocks are similar if at least this many of their sub-signatures match, 1 to 8.
     pub similarity: usize,
@@ -117,7 +117,7 @@ impl Settings {
     }
 }
 
-/// What the cache asks of contents.
+/// Access of the cache to contents.
 pub trait Contents {
     /// The signature of a content.
     fn signature(&mut self, content: Content) -> Signature;
@@ -151,7 +151,7 @@ pub struct View {
     pub signature: Signature,
 }
 
-/// What happened.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// References.
@@ -180,7 +180,7 @@ pub struct Counts {
     pub dissolved: u64,
 }
 
-/// What the cache contains.
+/// Numbers of blocks in the cache, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Reference blocks.
@@ -332,7 +332,7 @@ impl Lpu {
         hit
     }
 
-    /// What happened so far.
+    /// Counts since the start.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -355,7 +355,7 @@ impl Lpu {
         })
     }
 
-    /// What the cache contains.
+    /// Numbers of blocks in the cache at present, by kind.
     pub fn census(&self) -> Census {
         let mut census = Census { delta_blocks: self.settings.delta_blocks - self.delta_free, ..Census::default() };
         for view in self.queue() {

@@ -72,7 +72,7 @@ impl Store {
             part.bytes[..bytes.len()].copy_from_slice(bytes);
             true
         };
-        // Memory that is not what the handle says has a damaged header; its copy decodes to nothing.
+        // Memory that differs from the handle has a damaged header; its copy decodes to nothing.
         (copied.content.length, copied.base.length) = (0, 0);
         part(content.handle, &mut copied.content);
         if let Some(base) = content.base() {

@@ -75,7 +75,7 @@ impl Plan<'_> {
 
 /// How a content gets rid of its base, which has no owners.
 pub struct Rebase<'a> {
-    /// What was found damaged, in place of an encoding.
+    /// The encoding, or the content that was found damaged.
     step: Result<(ContentId, Encoding<'a>), ContentId>,
 }
 
@@ -178,7 +178,7 @@ impl Store {
                 return;
             }
         };
-        // What changed since the plan was made gets another one.
+        // Contents that changed since the plan was made get another one.
         let Some(place) = self.live(*id) else { return };
         let Ok(base) = self.base(encoding) else { return };
         let content = self.contents[place as usize];

@@ -255,7 +255,7 @@ fn fewer_pages_are_used_once_enough_was_released() {
     }
     store.release(ids[2]);
     assert!(store.insert(&mut encoder, 0, &block()).is_ok());
-    // What is there already needs no room; what is short needs a page.
+    // A present content needs no room; a short one needs a page.
     let mut short = [0; BLOCK_BYTES];
     assert_eq!(store.insert(&mut encoder, 0, &short), Err(Full));
     store.release(ids[3]);
@@ -339,7 +339,7 @@ fn is_empty(store: &Store) {
     assert!(store.contents.iter().all(|content| content.owners == 0 && !content.is_there()));
 }
 
-/// Where the random operations went: each is to be reached.
+/// Outcomes of the random operations: each is to be reached.
 #[derive(Debug, Default)]
 struct Reached {
     shared: u64,

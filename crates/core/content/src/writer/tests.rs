@@ -114,7 +114,7 @@ impl Stored {
         }
     }
 
-    /// Contents are those of blocks in the level, the level takes what lending says, and no memory is used twice.
+    /// Contents are those of blocks in the level, the level takes the memory that it is lent, and no memory is used twice.
     fn check(&self) {
         let Cache { area, parts, frames, one_of, .. } = &self.cache;
         assert_eq!(*one_of, area.lending.one_of());

@@ -217,7 +217,7 @@ fn thresholds() {
     }
 }
 
-/// What scans count.
+/// Counters of scans.
 #[derive(PartialEq, Eq)]
 struct Counts {
     encodes: u64,

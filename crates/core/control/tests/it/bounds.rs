@@ -1,4 +1,4 @@
-//! No call looks at all blocks of the cache: what a tenant says about its blocks reaches them in steps, each of which looks
+//! No call examines all blocks of the cache: a tenant's directives reach its blocks in steps, each of which looks
 //! at no more than it may.
 
 use crate::host;
@@ -9,7 +9,7 @@ use nigh_control::{Chunk, Config, Directive, Index, Order};
 use nigh_policy::{Block, Policy, Slot, Tenant};
 
 const BLOCKS: u64 = 100_000;
-/// What a call may look at, however many blocks there are.
+/// Most blocks that a call may visit, however many there are.
 const CALL_MOST: u64 = 256 + 64;
 const STEP: u32 = 1024;
 
@@ -64,7 +64,7 @@ fn visited(host: &Host) -> u64 {
     visited
 }
 
-/// What `call` looks at is bounded, and what each step does that it leaves to do. Gives the number of steps.
+/// The work of `call` is bounded, and so is each step that it leaves to do. Returns the number of steps.
 fn bounded(host: &mut Host, call: impl FnOnce(&mut Host, &dyn Fn(&mut Host, Say<'_>))) -> u64 {
     let before = visited(host);
     call(host, &|host, say| {
@@ -114,7 +114,7 @@ fn what_is_said_first_reaches_blocks_in_steps() {
     let chunk = Chunk { file: 7, bytes: Some((50, 100)) };
     let steps = bounded(&mut host, |host, say| say(host, Say::Extend(0, &chunk)));
     assert!(steps >= BLOCKS / u64::from(STEP), "all blocks are swept");
-    // The second hint finds nothing to do but what it says.
+    // The second hint finds nothing to do but its own changes.
     assert_eq!(
         bounded(&mut host, |host, say| say(host, Say::Extend(0, &Chunk { file: 7, bytes: Some((200, 100)) }))),
         1

@@ -67,7 +67,7 @@ impl Instance {
         (time, fetches)
     }
 
-    /// What ships, in this model: a list of all references, batches of one and the bound of one free block.
+    /// The shipped rules in this model: a list of all references, batches of one and the bound of one free block.
     fn control(&self) -> (u64, Vec<Fetch>) {
         self.control_with(Foresight::Full, Order::Lru)
     }
@@ -297,7 +297,7 @@ fn the_prototype_chooses_by_policy_among_the_blocks_after_the_hole() {
     assert!(differ.iter().all(|&differ| differ > 50), "{differ:?} instances differ from 2.1.3");
 }
 
-/// Where rule 3 allows nothing before it is needed, nothing is lost: the program runs as long as it would without
+/// If rule 3 allows nothing before it is needed, nothing is lost: the program runs as long as it would without
 /// prefetching.
 #[test]
 fn where_harm_forbids_every_prefetch_nothing_is_lost() {

@@ -1,7 +1,7 @@
 //! The criteria of 3.2, on random references of several tenants to blocks of their own, without prefetching. The measure
 //! is global LRU on the same references.
 //!
-//! What makes a tenant *smart* here is that it is never wrong: where it overrules the kernel's candidate A and gives up B,
+//! A tenant is *smart* here if it is never wrong: when it overrules the kernel's candidate A and gives up B,
 //! it does not reference B before A. Then none of its placeholders is ever used, and what it misses beyond LRU it has
 //! saved before: with B out and A in B's position, the first of the two that is referenced is A, which is a hit that LRU
 //! misses. To be better than LRU when alone is not enough: `better_when_alone_is_not_smart`.
@@ -89,7 +89,7 @@ fn misses(model: &mut LruSp<Chooser>, references: &[(u32, u64)], tenants: usize,
     misses
 }
 
-/// What `kinds` miss when `change` made of LRU-SP something else, and what they miss under global LRU.
+/// Misses of `kinds` with a `change` of LRU-SP, and under global LRU.
 fn run(
     seed: u64,
     references: &[(u32, u64)],
@@ -123,7 +123,7 @@ fn kinds(seed: u64, among: &[Kind]) -> Vec<Kind> {
     (0..3).map(|_| among[random.random_range(0..among.len())]).collect()
 }
 
-/// Where the criteria do not hold: what the seed is and which tenant misses more.
+/// Violations of the criteria: the seed, and the tenant that misses more.
 fn violations(change: fn(&mut LruSp<Chooser>), among: &[Kind], suffers: fn(Kind) -> bool) -> Vec<(u64, usize, usize)> {
     let mut violations = Vec::new();
     for seed in 0..SEEDS {
@@ -219,7 +219,7 @@ fn nonsense(tenant: u32, random: &mut Random) -> Directive {
     }
 }
 
-/// The same with what ships: foolish tenants say anything, smart ones say what they will reference.
+/// The same with what ships: foolish tenants send any directives, smart ones the references that they will make.
 fn control(seed: u64, references: &[(u32, u64)], kinds: &[Kind], allocation: Allocation) -> Misses {
     let capacity = capacity(seed) as u32;
     let mut host = Host::new(capacity, capacity, Config { allocation, ..Config::default() });
@@ -277,7 +277,7 @@ fn a_tenant_that_says_everything_has_the_misses_of_opt() {
     }
 }
 
-/// Who sets nothing but the default policy is served as if it were oblivious.
+/// A tenant that sets only the default policy is served as if it were oblivious.
 #[test]
 fn lru_by_name_is_lru() {
     for seed in 0..SEEDS / 4 {

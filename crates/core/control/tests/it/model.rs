@@ -1,4 +1,4 @@
-//! [`LruSp`] against a naive transcription of sections 3.2 and 4.1.1: the same hits and victims, whatever tenants say and
+//! [`LruSp`] against a naive transcription of sections 3.2 and 4.1.1: the same hits and victims, whatever directives tenants send and
 //! however large the cache is.
 //!
 //! A failure prints the seed.

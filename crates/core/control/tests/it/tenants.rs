@@ -25,7 +25,7 @@ fn size(host: &Host, tenant: u32) -> u32 {
     host.control.size(Tenant(tenant))
 }
 
-/// What `tenant` prefetches from `device` now, as far as its rules let it.
+/// Blocks that `tenant` prefetches from `device` now, as far as its rules allow.
 fn prefetches(host: &mut Host, tenant: u32, device: u32) -> Vec<u64> {
     let mut fetched = Vec::new();
     while let Some(ahead) = host.control.next_prefetch(Tenant(tenant), device, &host.blocks, 0) {
@@ -124,7 +124,7 @@ fn floors_and_ceilings_hold_and_change_live() {
     host.set_bounds(0, 2, 0).unwrap();
     read(&mut host, 1, 100..200);
     assert_eq!(size(&host, 0), 2);
-    // Who has more than its ceiling gives up a block whenever anyone needs one.
+    // A tenant above its ceiling gives up a block whenever another one needs one.
     host.set_bounds(1, 0, 5).unwrap();
     read(&mut host, 0, 20..30);
     assert_eq!((size(&host, 0), size(&host, 1)), (12, 8));
@@ -248,7 +248,7 @@ fn false_prefetches_leave_when_their_access_has_passed() {
     let mut host = host(12);
     host.apply(0, whole(&[0, 1, 2, 3, 4])).unwrap();
     assert_eq!(prefetches(&mut host, 0, 0), [0, 1, 2, 3, 4]);
-    // 1 is skipped: the cursor looks at the two accesses that are next.
+    // 1 is skipped: the cursor examines the two accesses that are next.
     read(&mut host, 0, [0, 2, 3, 4]);
     assert_eq!(size(&host, 0), 4);
     let statistics = host.control.statistics(Tenant(0));
@@ -257,7 +257,7 @@ fn false_prefetches_leave_when_their_access_has_passed() {
     assert_eq!(evicted, [1], "and it is the first to go");
 }
 
-/// What was skipped and was not prefetched in vain is replaced before the tenant's other blocks.
+/// Blocks that were skipped and not prefetched in vain are replaced before the tenant's other blocks.
 #[test]
 fn a_skipped_block_goes_first() {
     let mut host = host(4);
@@ -279,7 +279,7 @@ fn a_bogus_list_is_dropped() {
     assert_eq!(prefetches(&mut host, 0, 0), [0u64; 0]);
 }
 
-/// After a list that was wrong, others are fetched as far as they come true.
+/// After a list that was wrong, others are fetched as far as they prove correct.
 #[test]
 fn who_was_wrong_is_believed_as_far_as_it_comes_true() {
     let mut host = Host::new(200, 200, Config { window: 0, ..Config::default() });
@@ -318,7 +318,7 @@ fn who_was_wrong_is_believed_as_far_as_it_comes_true() {
     assert_eq!(fetched(&mut host), 0);
 }
 
-/// Of a tenant that lies and says the truth at random, after its first list that was dropped.
+/// Of a tenant that sends wrong and correct lists at random, after its first list that was dropped.
 #[test]
 fn what_a_liar_has_fetched_is_bounded_by_what_came_true() {
     let mut dropped = 0;

@@ -38,7 +38,7 @@ impl Loop {
     }
 }
 
-/// Each tenant reads in turn, so many times; the misses of each in the last half.
+/// Each tenant reads in turn, this many times; the misses of each in the last half.
 fn run(host: &mut Host, tenants: &mut [Loop], turns: usize) -> Vec<usize> {
     let mut misses = vec![0; tenants.len()];
     for turn in 0..turns {

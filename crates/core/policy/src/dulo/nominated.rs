@@ -3,7 +3,7 @@
 //!
 //! The base replaces the correlation buffer. It manages the cache without the room for bank and evicting section. The
 //! blocks that it evicts to keep that size are nominated: they enter the bank, stay resident, and are ordered and
-//! evicted as in DULO. So a victim is always a nominated block, and the number of nominated blocks is limited to the
+//! evicted as in DULO. A victim is thus always a nominated block, and the number of nominated blocks is limited to the
 //! room of bank and evicting section plus frames that invalidations freed. A nominated block that is referenced returns
 //! to the base, which treats it as a miss of an evicted block (a ghost if the base remembers it).
 //!

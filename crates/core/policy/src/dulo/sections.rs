@@ -15,7 +15,7 @@ use super::sequences::{SIZE_MOST, Sequences};
 use crate::list::{Links, List};
 use crate::{Block, Slot};
 
-// Where a slot is.
+// Place of a slot.
 const ELSEWHERE: u8 = 0;
 const BANK: u8 = 1;
 const EVICTING: u8 = 2;

@@ -42,7 +42,7 @@ const NONE: u32 = u32::MAX;
 const WINDOW: u32 = 4;
 
 struct Sequence {
-    /// Where it begins among the slots by address.
+    /// Its beginning among the slots by address.
     start: u32,
     size: u32,
     /// The position of its latest block in the bank.

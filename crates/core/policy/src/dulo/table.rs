@@ -79,7 +79,7 @@ impl Table {
         self.nodes_next = nodes_within(bytes_most);
     }
 
-    /// Advances the bank clock by one. Where it would overflow, it starts again and all times are forgotten.
+    /// Advances the bank clock by one. If it would overflow, it starts again and all times are forgotten.
     pub(crate) fn tick(&mut self) {
         if self.clock == u32::MAX {
             self.nodes.clear();
@@ -192,7 +192,7 @@ impl Table {
         assert!(self.free.iter().all(|&node| self.nodes[node as usize].latest == [0; ENTRIES]), "a free node is empty");
     }
 
-    /// The nodes of the table below `node`, whose entry says that `latest` is the latest time there.
+    /// The nodes of the table below `node`, whose entry has `latest` as the latest time there.
     fn checked(&self, node: u32, level: u32, latest: u32) -> usize {
         let Node { latest: times, rest } = &self.nodes[node as usize];
         assert_eq!(times.iter().max(), Some(&latest), "a directory has the latest time below");

@@ -12,7 +12,7 @@ const LINK_BITS: u32 = 23;
 const LINK: u64 = (1 << LINK_BITS) - 1;
 /// The link of a slot that is not in S.
 const NOWHERE: u32 = LINK as u32;
-/// Where a node has its status.
+/// First bit of a node's status.
 const STATUS_AT: u32 = 2 * LINK_BITS;
 
 /// S and Q with S as a linked list, where a block's place is its slot's number.

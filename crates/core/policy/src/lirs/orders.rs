@@ -32,7 +32,7 @@ pub(super) const HANDS: usize = 3;
 pub trait Orders: Send + 'static {
     /// The most slots there can be.
     const SLOTS_MOST: u32;
-    /// The number of places that `live` looks at.
+    /// The number of places that `live` examines.
     const LOOK: u32;
 
     /// S and Q of slots `0..slots`, empty. `counting` allows calls of `after`.

@@ -62,7 +62,7 @@ fn any_number_of_pieces_of_code_is_accepted() {
     host.policy.check();
 }
 
-/// What another run found out decides from the first reference on.
+/// Patterns of another run decide from the first reference on.
 #[test]
 fn a_table_is_used_from_the_beginning() {
     // A scan beside a loop that does not fit: without the table, the first rounds look alike.

@@ -1,4 +1,4 @@
-//! What every policy of the registry owes its host, on random reference strings.
+//! Obligations of every policy of the registry to its host, on random reference strings.
 //!
 //! A failure prints the seed, the policy and the sizes that replay it.
 

@@ -38,7 +38,7 @@ const TABLE_1: [Step; 20] = [
     ("D", "D C B A X4 X3 X2 X1", 9.5, "D C B A X4 X3 X2 X1", 0.0),
 ];
 
-/// Where a block lies on disk: its file on a track of its own, and its place in the file.
+/// Place of a block on disk: its file on a track of its own, and its place in the file.
 fn block(name: &str) -> u64 {
     let track = 1000 * u64::from(name.as_bytes()[0]);
     track + name[1..].parse::<u64>().unwrap_or(0)
@@ -50,7 +50,7 @@ fn request_ms() -> f64 {
     SEEK_MS + ROTATION_MS
 }
 
-/// What reading `name` takes through `cache`. "Prefetching is activated and all the four sequential blocks are fetched
+/// Time to read `name` through `cache`. "Prefetching is activated and all the four sequential blocks are fetched
 /// because the prefetcher knows the reference (to block X1) starts at the beginning of the file."
 fn read_ms(cache: &mut Host, name: &str) -> f64 {
     if cache.access(block(name)).hit {
@@ -92,7 +92,7 @@ fn table_1_dual() {
     assert_eq!(times.iter().sum::<f64>(), 66.5);
 }
 
-/// Where a block just loaded is not young, one that was prefetched and then used is younger than one that was loaded
+/// If a block just loaded is not young, one that was prefetched and then used is younger than one that was loaded
 /// because it was used. Here that turns the table around: the sequential blocks stay.
 #[test]
 fn table_1_dual_with_uses_of_prefetched_blocks_counted_as_hits() {

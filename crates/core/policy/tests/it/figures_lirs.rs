@@ -58,7 +58,7 @@ fn hit_ratio(spec: &str, capacity: u32, references: &[u64]) -> f64 {
 /// The hit ratio of OPT in percent: the block referenced again last of all leaves.
 fn opt(capacity: u32, references: &[u64]) -> f64 {
     let next = future(references);
-    // Of the resident blocks, when each is referenced next. Blocks never referenced again are told apart by number.
+    // Of the resident blocks, when each is referenced next. Blocks never referenced again are distinguished by number.
     let mut resident = BTreeSet::new();
     let mut hits = 0;
     for (at, &block) in references.iter().enumerate() {

@@ -172,7 +172,7 @@ fn evicts_what_the_model_evicts(policy: &str) {
     }
 }
 
-/// Policies that look at files or at the code, with several of both. Each of their partitions is used.
+/// Policies that distinguish files or code, with several of both. Each of their partitions is used.
 #[test]
 fn evicts_what_the_model_evicts_with_code_and_files() {
     for spec in [

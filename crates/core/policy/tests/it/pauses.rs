@@ -1,4 +1,4 @@
-//! What a reference costs at most, on average over a long run: steps per reference do not grow with the cache.
+//! Most steps of a reference, on average over a long run: they do not grow with the cache.
 //!
 //! The bounds are processor times, far above what a run of constant steps takes and far below one whose steps grow with
 //! the cache.

@@ -229,7 +229,7 @@ fn what_is_used_changes_over_at_once() {
     assert!(!host.resident.contains(&0), "it is the oldest of the new one");
 }
 
-/// Counts what it is told.
+/// Counts the calls.
 struct Counting {
     policy: Box<dyn Policy + Send>,
     calls: Arc<AtomicU32>,
@@ -281,7 +281,7 @@ impl Policy for Counting {
     }
 }
 
-/// No call tells a policy of more than a few blocks: `succeed` of none, `step` of as many as it is told.
+/// No call passes a policy more than a few blocks: `succeed` none, `step` as many as its argument.
 #[test]
 fn no_call_moves_more_than_it_may() {
     const CAPACITY: u32 = 10_000;

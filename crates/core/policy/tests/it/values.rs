@@ -1,4 +1,4 @@
-//! What parameters can be: every value in its range is accepted, every other one refused with the range.
+//! Values of parameters: every value in its range is accepted, every other one refused with the range.
 
 use nigh_policy::{Setup, Spec, SpecError, Values, build, registry};
 

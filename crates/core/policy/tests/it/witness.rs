@@ -126,7 +126,7 @@ fn clock_pro_equals_its_witness() {
 /// One change of a reading.
 type Change<T> = (&'static str, fn(usize, T) -> T);
 
-/// What the first reading chose differently, one at a time.
+/// Differences of the first reading, one at a time.
 const CLOCK_PRO_DIFFERENCES: &[Change<ClockProReading>] = &[
     ("at most m ghosts", |m, reading| ClockProReading { non_residents_max: m, ..reading }),
     ("pages enter cold while there is room", |_, reading| ClockProReading { warm_up: WarmUp::Cold, ..reading }),
@@ -273,7 +273,7 @@ fn dulo_equals_its_witness_in_long_sequences() {
     assert!(found > 0, "no sequence is as long");
 }
 
-/// What the first reading chose differently, one at a time.
+/// Differences of the first reading, one at a time.
 const DULO_DIFFERENCES: &[Change<DuloReading>] = &[
     ("equal sequences by their least recent block", |_, reading| DuloReading { ties: Ties::LeastRecent, ..reading }),
     ("the block table is never reclaimed", |_, reading| DuloReading { reclaim: Reclaim::Never, ..reading }),

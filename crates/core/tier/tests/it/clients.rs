@@ -169,7 +169,7 @@ fn a_notice_travels_with_the_next_block() {
     assert_eq!(clients[1].level(Slot(14)), None);
 }
 
-/// If a client hears of a replaced block at once, and is the only one, it is the single client of section 5.3.2.1: what the server
+/// If a client is notified of a replaced block at once, and is the only one, it is the single client of section 5.3.2.1: what the server
 /// replaces is always its yardstick.
 #[test]
 fn one_client_with_prompt_notices_is_the_single_client() {

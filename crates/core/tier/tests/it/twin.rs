@@ -47,7 +47,7 @@ impl Naive {
         self.prune();
     }
 
-    /// Where it was, where it is now, and which blocks went one level down.
+    /// Its level before and after the reference, and the blocks that went one level down.
     fn reference(&mut self, block: u32) -> (Option<usize>, Option<usize>, Vec<(u32, usize)>) {
         let place = self.stack.iter().position(|&(other, _)| other == block);
         let from = place.and_then(|place| self.stack[place].1);
@@ -216,7 +216,7 @@ fn a_sample_decides_where_unknown_blocks_begin() {
     assert_eq!(first, First::Out);
 }
 
-/// What an earlier run left is below everything else, in the order in which it is restored.
+/// Blocks of an earlier run are below everything else, in the order in which they are restored.
 #[test]
 fn a_restart_goes_on_with_what_levels_hold() {
     let mut ulc = Ulc::with(&"ulc:ghosts=0.5:first=out".parse().unwrap(), 16, &[2, 2, 3]).unwrap();

@@ -4,7 +4,7 @@
 //!
 //! `read`, `write` and `trim` are requests; `sync` and `datasync` are flushes; `add`, `open` and `close` are skipped.
 //! Times are microseconds, as fio 3.33 writes and replays them. Version 2 has only the times of `wait` actions, whose
-//! offset is the milliseconds since the beginning. fio's HOWTO says microseconds since the previous `wait`, but fio
+//! offset is the milliseconds since the beginning. fio's HOWTO has microseconds since the previous `wait`, but fio
 //! 3.33 replays a log with `wait 1000` and `wait 2000` in 2 s. A file is a volume.
 
 use crate::error::Bad;

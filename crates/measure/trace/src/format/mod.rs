@@ -202,7 +202,7 @@ impl Format {
         (self == Arc).then_some(arc::BLOCK_BYTES)
     }
 
-    /// Where its traces are recorded, if that is part of the format.
+    /// The level at which its traces are recorded, if that is part of the format.
     fn taken(self) -> Option<Taken> {
         match self {
             Blkparse | Blktrace | Perf | Biosnoop | Bpftrace => Some(Taken::Below),

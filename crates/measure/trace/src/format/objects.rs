@@ -5,7 +5,7 @@ use zerocopy::little_endian::U32;
 use crate::{Op, Request};
 
 /// The mapping of object ids to places: object `id` is the block `id` of volume 0. Every id must have a place of its
-/// own that ends below 2^64 bytes. So ids of 2^k and more, with k = 63 - ⌈log2(block size)⌉, are at `id mod 2^k` in the
+/// own that ends below 2^64 bytes. Ids of 2^k and more, with k = 63 - ⌈log2(block size)⌉, are therefore at `id mod 2^k` in the
 /// volume `id / 2^k`; k is 51 for blocks of 4 KiB.
 ///
 /// With recorded sizes, which are below 4 GiB and may change, each object has a room of 4 GiB instead of one block: the object `id` begins

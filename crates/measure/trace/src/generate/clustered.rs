@@ -1,7 +1,7 @@
 //! Temporally clustered references: the LRU stack model.
 //!
 //! The blocks form a stack in the order of their last reference. Each reference draws a depth from a distribution,
-//! takes the block at that depth and puts it on top. So the distribution is that of the references' LRU stack
+//! takes the block at that depth and puts it on top. The distribution is thus that of the references' LRU stack
 //! distances, which determines the hit ratio of LRU at every cache size.
 
 use rand::RngExt;

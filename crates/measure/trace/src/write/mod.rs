@@ -33,11 +33,11 @@ pub struct WriteOptions {
     pub format: Option<Format>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: u32,
-    /// Where the requests were recorded; only Parquet says so.
+    /// The level at which the requests were recorded; only Parquet keeps it.
     pub taken: Option<Taken>,
 }
 
-/// What the file contains, and what was left out.
+/// Contents of the file, and omissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Requests in the file.

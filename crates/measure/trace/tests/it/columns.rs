@@ -30,7 +30,7 @@ fn second_time(content: &str, columns: &str) -> (u64, Option<&'static str>) {
     (requests[1].time_ns, unit)
 }
 
-/// What an error asks for.
+/// The columns that an error asks for.
 fn unknown(content: &str, columns: &str) -> String {
     match read(content.as_bytes(), columns) {
         Err(error @ Error::UnknownUnit { .. }) => error.to_string(),
@@ -66,7 +66,7 @@ fn units_6_times_are_never_seconds_unasked() {
     let content = "1577808144360767,512\n1577808144360768,512\n";
     assert_eq!(second_time(content, "time=0,offset=1,time-unit=ns"), (1_577_808_144_360_768, None));
     assert_eq!(second_time("5,512\n6,512\n", "time=0,offset=1,time-unit=100ns"), (600, None));
-    // So does the name of a column.
+    // The name of a column determines the unit, too.
     for (name, time_ns) in [("time_us", 7000), ("TIME(ms)", 7_000_000), ("ts [ns]", 7), ("seconds", 7_000_000_000)] {
         let content = format!("{name},where\n3,512\n7,512\n");
         assert_eq!(second_time(&content, columns), (time_ns, None), "{name}");
@@ -112,7 +112,7 @@ fn units_6_sectors_do_not_count_as_bytes() {
     // Names show units.
     let (places, notes) = offsets("LBA,nr_sectors\n7,8\n15,8\n", "offset=0,length=1");
     assert_eq!((places, &notes[..]), (vec![(3584, 4096), (7680, 4096)], ""));
-    // So do requests that adjoin.
+    // Adjoining requests determine the unit, too.
     let (places, notes) = offsets("7,4096\n15,4096\n", "offset=0,length=1");
     assert_eq!(places, [(3584, 4096), (7680, 4096)]);
     assert!(notes.contains("offsets are interpreted as sectors of 512 bytes"), "{notes}");
@@ -146,7 +146,7 @@ fn words_for_operations() {
         let error = read(format!("{word},0\n").as_bytes(), "op=0,offset=1").unwrap_err();
         assert!(matches!(error, Error::Malformed { .. }), "{error}");
     }
-    // What bpftrace prints first is no header and no row.
+    // The first line of bpftrace is no header and no row.
     assert_eq!(read(b"Attaching 1 probe...\n5 0\n6 512\n", "offset=1").unwrap().1.len(), 2);
 }
 
@@ -173,7 +173,7 @@ fn binary_records() {
     let big = [&1.5_f64.to_be_bytes()[..], &7_u16.to_be_bytes()].concat();
     let (_, requests, _) = read(&big, "record=10,time=0:f64be,time-unit=s,offset=8:u16be,offset-unit=blocks").unwrap();
     assert_eq!(requests, [Request { time_ns: 1_500_000_000, offset: 28672, length: 4096, ..Request::default() }]);
-    // What is wrong has a place.
+    // Errors have a place.
     let error = read(&content[..content.len() - 1], "header=4,record=24,offset=8:u64,offset-unit=bytes").unwrap_err();
     assert!(matches!(error, Error::Malformed { place: Place::Byte(52), .. }), "{error}");
     let error = read(&content, "header=4,record=24,offset=8:u64,op=20:u8,read=0,offset-unit=bytes").unwrap_err();

@@ -524,7 +524,7 @@ fn format_names() {
     assert!(!"zzzzzz".parse::<Format>().unwrap_err().to_string().contains("Did you mean"));
 }
 
-/// An xz file says how much memory its decoder takes.
+/// An xz file has the size of its decoder's memory.
 #[test]
 fn xz_14_files_get_a_limited_memory() {
     use std::io::Write;

@@ -1,4 +1,4 @@
-//! What generators make follows the models they name, and the seed.
+//! Generated traces follow the models that they name, and the seed.
 
 use std::collections::HashMap;
 

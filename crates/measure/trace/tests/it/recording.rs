@@ -120,7 +120,7 @@ fn other_programs_can_read_every_column() {
     assert_eq!((rows[3].get_uint(20).unwrap(), rows[4].get_uint(20).unwrap()), (0, 16_384));
 }
 
-/// What a profile of the program is made of.
+/// Input of a program's profile.
 #[test]
 fn a_complete_recording_says_which_program_it_is_of() {
     let folder = tempfile::tempdir().unwrap();

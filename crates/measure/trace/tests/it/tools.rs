@@ -195,7 +195,7 @@ fn bpftrace() {
     refused(Format::Bpftrace, b"{\"type\": \"printf\", \"data\": \"x\n", 1, "printf", "JSON");
 }
 
-/// What the program that wrote the samples did; `skipped` bytes before some reads are what its child read, if that is seen.
+/// Accesses of the program that wrote the samples; `skipped` bytes before some reads are reads of its child, if these are seen.
 fn accesses(skipped: u64) -> Vec<(u32, Op, u64, u32)> {
     let mut accesses = vec![
         (0, Op::Write, 0, 10_000),

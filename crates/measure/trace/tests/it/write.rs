@@ -64,7 +64,7 @@ fn touches_blocks(request: &Request) -> bool {
     matches!(request.op, Op::Read | Op::Write) && request.length > 0
 }
 
-/// What remains of `requests` as references to single blocks.
+/// The rest of `requests` as references to single blocks.
 fn references(requests: &[Request]) -> impl Iterator<Item = Request> {
     requests.iter().filter(|request| touches_blocks(request)).flat_map(|request| {
         let last = (request.offset + u64::from(request.length) - 1) / u64::from(BLOCK);

@@ -1,6 +1,6 @@
-//! What the hints do in the kernel: a reader in a memory cgroup, with advice and without it.
+//! Effects of the hints in the kernel: a reader in a memory cgroup, with advice and without it.
 //!
-//! These tests need root and the memory controller of cgroup v1; elsewhere they say so and pass. They count the bytes
+//! These tests need root and the memory controller of cgroup v1; elsewhere they print that and pass. They count the bytes
 //! that the device reads, which do not depend on the machine's speed.
 
 mod rig;
@@ -11,7 +11,7 @@ use std::fs;
 use nigh_advise::budget;
 use rig::{Group, MIB, file, folder, read_ahead};
 
-/// What the reader and the kernel's own structures for it need beside file pages.
+/// Memory that the reader and the kernel's own structures for it need beside file pages.
 const OWN: u64 = 2 * MIB;
 /// The same, with the inodes of a thousand files. 4 MiB were enough on one kernel, and 6 on another of the same version.
 const OWN_TREE: u64 = 8 * MIB;

@@ -16,7 +16,7 @@ const FILES: u64 = 300;
 /// Bytes that are read of each file.
 const RUN: u64 = 64 << 10;
 
-/// Memory that answers reads late, once it is told to.
+/// Memory that answers reads late, once that is switched on.
 struct Slow {
     bytes: Mutex<Vec<u8>>,
     is_slow: AtomicBool,

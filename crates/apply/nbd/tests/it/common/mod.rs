@@ -113,7 +113,7 @@ impl Drop for Server {
     }
 }
 
-/// What was received and not consumed.
+/// Bytes that were received and not consumed.
 struct Input {
     stream: UnixStream,
     bytes: Vec<u8>,

@@ -36,7 +36,7 @@ fn reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     [&*OptionReplyHeader { option, kind, length: data.len() as u32 }.encode(), data].concat()
 }
 
-/// What a server sends up to the transmission phase of an export of 1 MiB, with structured replies and contexts.
+/// The messages of a server up to the transmission phase of an export of 1 MiB, with structured replies and contexts.
 pub(crate) fn prelude() -> Vec<u8> {
     let export = [&[0, 0][..], &(1_u64 << 20).to_be_bytes(), &[0, 1]].concat();
     [

@@ -39,7 +39,7 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(one, 0..8).prop_map(|options| options.concat())
 }
 
-/// A host that receives its stream in pieces and notes what the session says; payloads of writes it takes itself.
+/// A host that receives its stream in pieces and notes the session's events; payloads of writes it takes itself.
 struct Host {
     negotiation: Negotiation,
     transmission: Option<Transmission>,

@@ -1,4 +1,4 @@
-//! What tests of the timed simulation have in common.
+//! Helpers of the tests of the timed simulation.
 
 use nigh_device::Profile;
 use nigh_engine::Scheduler;

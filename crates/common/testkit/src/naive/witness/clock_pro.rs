@@ -83,7 +83,7 @@ pub enum Promotion {
     HandHotFirst,
 }
 
-/// What the text leaves open.
+/// Choices that the text leaves open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// m_c at the start, in pages; limited to memory. "We allow m_c to dynamically adjust" (3.3.4): from which value?

@@ -47,7 +47,7 @@ pub enum Within {
     Recency,
 }
 
-/// What happens if a block must be replaced while the evicting section is empty, which the text excludes: "a bank size must
+/// Choice if a block must be replaced while the evicting section is empty, which the text excludes: "a bank size must
 /// be less than the evicting section size" (4.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Empty {
@@ -75,7 +75,7 @@ pub enum Reclaim {
     },
 }
 
-/// What the text leaves open.
+/// Choices that the text leaves open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// How the evicting section is filled for the first time.

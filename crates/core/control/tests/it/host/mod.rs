@@ -62,7 +62,7 @@ pub(crate) struct Host {
     ghosts: usize,
     tick: u64,
     pub(crate) checked: bool,
-    /// Whether what is said is done at once; otherwise `step` does it.
+    /// Whether directives are applied at once; otherwise `step` does it.
     pub(crate) prompt: bool,
 }
 
@@ -103,7 +103,7 @@ impl Host {
         self.settle();
     }
 
-    /// What the tenant said about the files that are `gone` is forgotten.
+    /// Forgets the tenant's directives for the files that are `gone`.
     pub(crate) fn forget_files(&mut self, tenant: u32, gone: &dyn Fn(u32) -> bool) {
         self.control.forget_files(Tenant(tenant), gone, &self.blocks);
         self.settle();

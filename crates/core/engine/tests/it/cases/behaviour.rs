@@ -1,4 +1,4 @@
-//! What the engine asks of devices, and what it promises its clients, case by case.
+//! The engine's operations on devices, and its guarantees to clients, case by case.
 
 use crate::cases::host::{BLOCK, Host, config, fill_of};
 use nigh_engine::{
@@ -269,7 +269,7 @@ fn a_flush_fails_with_the_write_it_waits_for() {
     let write = host.operations().remove(0);
     host.fail(write);
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
-    // It was told, and is not told twice.
+    // It was reported, and is not reported twice.
     assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
     assert_eq!(host.disks[0][0], 0xaa);
 }
@@ -439,7 +439,7 @@ fn prefetches_keep_to_their_budget_and_are_counted() {
 
 #[test]
 fn a_prefetch_and_its_first_use_are_one_reference() {
-    // Block 0 is told to the policy when it is used or, into the policy, when it is loaded: then, it stays the least recently used.
+    // The policy learns of block 0 when it is used or, into the policy, when it is loaded: then, it stays the least recently used.
     for (into_policy, leaves) in [(false, 1), (true, 0)] {
         let mut host = Host::new(Config { into_policy, ..config(3, "lru") }, &[(DISK, WriteMode::Back)]);
         host.submit(host.request(0, Op::Prefetch, 0, BLOCK), 0);

@@ -248,7 +248,7 @@ fn a_step_moves_few_blocks() {
     assert_eq!(host.engine.capacity(), 4000);
 }
 
-/// What one change begins, the next may turn round.
+/// A change can reverse the one before it.
 #[test]
 fn a_change_of_mind_half_way() {
     let mut host = large(1000, "lirs");
@@ -309,7 +309,7 @@ fn what_was_evicted_is_remembered_in_a_cache_of_another_size() {
         host.engine.check();
         let after = host.engine.gauges();
         assert_eq!(after.resident, before.resident, "{policy}");
-        // What the policy forgets with a block comes back at its next call.
+        // A ghost that the policy forgets with a block comes back at its next call.
         assert!((before.ghosts.saturating_sub(1)..=before.ghosts).contains(&after.ghosts), "{policy}: {after:?}");
         assert_eq!(present(&host, 512), blocks, "{policy}");
     }

@@ -103,7 +103,7 @@ fn flush_7_a_write_with_fua_waits_for_what_was_lost_before_it() {
     assert_eq!(host.disks[0][4 * BLOCK..5 * BLOCK], [9; BLOCK]);
 }
 
-/// A flush of the device fails for another engine while a volume that gives up its dirty blocks is being forgotten.
+/// A flush of the device fails for another engine while a volume that drops its dirty blocks is being forgotten.
 #[test]
 fn flush_7_a_volume_that_is_being_forgotten_writes_nothing_again() {
     let mut host = host(8);
@@ -152,7 +152,7 @@ fn flush_7_a_part_of_a_volume_that_another_engine_lost() {
     assert_eq!(host.engine.lost(VOLUME), None);
 }
 
-/// A cache that flushes a device after so many blocks.
+/// A cache that flushes a device after this many blocks.
 const UNFLUSHED: u32 = 8;
 
 fn bounded() -> Host {
@@ -161,7 +161,7 @@ fn bounded() -> Host {
     Host::new(config, &[DISK])
 }
 
-/// What a device may lose when a flush fails is limited, although no client asks for flushes.
+/// Losses of a device at a failed flush are limited, although no client asks for flushes.
 #[test]
 fn flush_bound_the_engine_flushes_by_itself() {
     let mut host = bounded();
@@ -229,7 +229,7 @@ fn flush_bound_memory_is_counted() {
     assert!(host.engine.metadata_bytes() >= before + 32 * size_of::<u64>());
 }
 
-/// What is written again does not make older dirty blocks look younger.
+/// Blocks that are written again do not make older dirty blocks look younger.
 #[test]
 fn flush_5_a_failed_flush_does_not_delay_older_blocks() {
     let mut config = config(64, "lru");

@@ -8,7 +8,7 @@ use nigh_policy::{Stream, Tenant};
 
 pub(crate) const BLOCK: usize = 512;
 
-/// A small cache of `capacity` blocks of 512 bytes, which writes nothing back unless told to.
+/// A small cache of `capacity` blocks of 512 bytes, which writes nothing back on its own.
 pub(crate) fn config(capacity: u32, policy: &str) -> Config {
     Config {
         block_bytes: BLOCK as u32,
@@ -88,7 +88,7 @@ impl Host {
         drop(self.engine.take_retired());
     }
 
-    /// Does all that follows from what tenants said.
+    /// Applies the tenants' pending directives.
     fn steps_of_tenants(&mut self) {
         if self.engine.hears_tenants() {
             self.steps();

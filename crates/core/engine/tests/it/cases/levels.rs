@@ -50,7 +50,7 @@ fn operations_at(engine: &mut Engine, now: u64) -> Vec<Operation> {
     std::iter::from_fn(|| engine.next_operation(now)).collect()
 }
 
-/// Where operations go, the first block, and how many.
+/// Ports of operations, first blocks, and numbers of blocks.
 fn places(operations: &[Operation]) -> Vec<(Port, u64, u64)> {
     let block = BLOCK as u64;
     operations.iter().map(|of| (of.port, of.offset / block, of.length / block)).collect()
@@ -76,7 +76,7 @@ fn load(engine: &mut Engine, block: u64, blocks: u64) {
     assert!(matches!(engine.next_reply().expect("data").outcome, Outcome::Data(_)));
 }
 
-/// What is due for a level is done at any call: also if there are hits only.
+/// Stores that are due are started at any call: also if there are hits only.
 #[test]
 fn hits_look_after_levels() {
     for has_level in [false, true] {
@@ -221,7 +221,7 @@ fn levels_18_one_that_hangs_makes_nobody_wait() {
     while engine.step(PATIENCE) {}
     assert!(matches!(engine.next_reply().expect("closed").outcome, Outcome::Done));
 
-    // What comes late is nobody's.
+    // Late data is dropped.
     complete(&mut engine, at_level, 0xee);
     assert!(operations_at(&mut engine, 2 * PATIENCE).is_empty());
     assert!(!engine.is_level_late(0));

@@ -12,7 +12,7 @@ fn policies() -> impl Iterator<Item = &'static str> {
     nigh_policy::registry().iter().filter(|info| !info.offline).map(|info| info.name)
 }
 
-/// Reads or, every third time, overwrites each block in turn, and compares with `bare`, which tells hits from misses.
+/// Reads or, every third time, overwrites each block in turn, and compares with `bare`, which distinguishes hits from misses.
 fn compare(policy: &str, capacity: u32, references: &[u64], mut bare: impl FnMut(u64, Kind) -> bool) {
     let config = config(capacity, policy);
     let blocks = references.iter().max().map_or(1, |&block| block as usize + 1);

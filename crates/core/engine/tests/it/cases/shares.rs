@@ -1,4 +1,4 @@
-//! What volumes leave to each other.
+//! The resources that volumes leave to each other.
 
 use nigh_engine::{Op, Outcome, Refusal, Request, WriteMode};
 
@@ -30,7 +30,7 @@ fn quota_3_a_volume_finds_requests_although_another_has_taken_all_it_can() {
     host.engine.check();
 }
 
-/// However many devices are hung, whoever uses a well one has some requests and loads.
+/// However many devices are hung, a volume on a healthy one has some requests and loads.
 #[test]
 fn quota_3_a_volume_finds_requests_and_loads_beside_five_that_took_all_they_could() {
     let mut config = config(2048, "lru");

@@ -1,4 +1,4 @@
-//! Tenants and what they say, in the engine.
+//! Tenants and their directives, in the engine.
 
 use nigh_control::{Chunk, Directive, Statistics};
 use nigh_engine::{Action, Config, Op, Outcome, Piece, Tenants, Volume, WriteMode};
@@ -196,7 +196,7 @@ fn one_tenant_has_a_floor_and_a_list_on_two_disks_and_keeps_what_it_said_of_the_
     // The floor is still its own.
     assert!(host.engine.set_bounds(other, 10, 0).is_err());
     host.engine.set_bounds(other, 9, 0).unwrap();
-    // Nothing can be said of a disk that is closed.
+    // Directives for a closed disk are rejected.
     host.engine.extend(ONE, Volume(1), 0..4096).unwrap();
     assert!(!host.engine.is_predicted(ONE));
 }

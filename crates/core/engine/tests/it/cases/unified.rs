@@ -118,7 +118,7 @@ fn the_engine_hits_at_each_level_where_ulc_does() {
             let after = host.found();
             let grown: Vec<usize> = (0..4).filter(|&place| after[place] > before[place]).collect();
             let expected = from.map_or(3, usize::from);
-            // What is in the transit buffer comes from nowhere.
+            // Blocks in the transit buffer come from neither level nor disk.
             let is_transit = grown.is_empty() && expected != 0;
             assert!(is_transit || grown == [expected], "{policy}, {levels:?}: reference {at} of {block}: {grown:?}");
             for other in 0..blocks {

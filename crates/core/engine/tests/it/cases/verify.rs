@@ -75,7 +75,7 @@ fn verify_dirty_blocks_are_lost_and_the_device_does_not_get_them() {
     host.write(0, BLOCK, BLOCK, 8);
     assert_eq!(host.read(0, 0, 3 * BLOCK), [[7; BLOCK], [8; BLOCK], [7; BLOCK]].concat());
     assert!(host.engine.damaged(VOLUME, 9).is_empty());
-    // What was acknowledged is lost all the same, until somebody looks after the volume.
+    // Acknowledged data is lost all the same, until an administrator attends to the volume.
     assert!(is_damaged(&flush(&mut host)));
     host.engine.check();
 }

@@ -4,7 +4,7 @@ use nigh_engine::{Op, Request, Volume, WriteMode};
 
 use super::host::{BLOCK, Host, config};
 
-/// A disk that takes 16 operations at a time, with so many dirty blocks apart from each other; one in 100 blocks may be dirty.
+/// A disk that takes 16 operations at a time, with this many dirty blocks apart from each other; one in 100 blocks may be dirty.
 fn dirtied(blocks: usize) -> Host {
     let mut config = config(200, "lru");
     (config.limits.dirty, config.write_back.start, config.write_back.stop) = (100, 60, 20);

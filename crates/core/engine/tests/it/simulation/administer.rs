@@ -1,4 +1,4 @@
-//! What an administrator changes while the engine is in use.
+//! Changes by an administrator while the engine is in use.
 
 use nigh_control::Allocation;
 use nigh_engine::Successor;

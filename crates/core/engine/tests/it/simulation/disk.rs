@@ -7,17 +7,17 @@ use rand::{Rng, RngExt};
 
 use crate::simulation::model::{ATOM, DISCARDED, encode};
 
-/// What a disk writes whole or not at all.
+/// Unit that a disk writes whole or not at all.
 pub(crate) const SECTOR: usize = 512;
 
 /// One disk.
 pub(crate) struct Disk {
     salt: u64,
-    /// What reads see.
+    /// Contents that reads return.
     view: Vec<u8>,
-    /// What survives the loss of power for certain.
+    /// Contents that survive the loss of power for certain.
     stable: Vec<u8>,
-    /// What each sector was written with since, and when.
+    /// Later writes of each sector, and their times.
     volatile: BTreeMap<usize, Vec<(u64, Vec<u8>)>>,
     writes: u64,
     /// Sectors that cannot be read.
@@ -46,7 +46,7 @@ impl Disk {
         self.volatile.entry(sector).or_default().push((self.writes, data.to_vec()));
     }
 
-    /// Writes `data` at `offset`, or of it only the sectors that `keep` says.
+    /// Writes `data` at `offset`, or of it only the sectors of `keep`.
     pub(crate) fn write(&mut self, offset: usize, data: &[u8], mut keep: impl FnMut() -> bool) {
         assert_eq!(offset % SECTOR, 0);
         for (sector, part) in (offset / SECTOR..).zip(data.chunks(SECTOR)) {

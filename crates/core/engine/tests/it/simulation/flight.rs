@@ -6,7 +6,7 @@ use rand::RngExt;
 use super::{InFlight, SECTOR, World};
 
 impl World {
-    /// What the device does for an operation: all of it, or any part.
+    /// The device's effect of an operation: all of it, or any part.
     pub(super) fn apply(&mut self, flight: &mut InFlight, whole: bool) {
         if let Some(level) = World::level_of(flight.operation.port) {
             return self.apply_to_level(level, flight, whole);

@@ -4,7 +4,7 @@ use nigh_engine::Config;
 
 use crate::simulation::World;
 
-/// What each volume is sure to have needs a cache that is large enough.
+/// The guaranteed share of each volume needs a cache that is large enough.
 pub(crate) fn enlarge(config: &mut Config) {
     (config.capacity, config.capacity_max) = (160, 160);
     let least = config.limits.request_bytes / config.block_bytes + 1;

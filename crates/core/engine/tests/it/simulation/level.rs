@@ -81,7 +81,7 @@ impl World {
         self.random.random_bool(self.levels[level].fault_rate)
     }
 
-    /// What the level's device does for an operation.
+    /// The effect of an operation on the level's device.
     pub(crate) fn apply_to_level(&mut self, level: usize, flight: &mut InFlight, whole: bool) {
         let LevelDisk { config, bytes, lie_rate, encoded, .. } = &mut self.levels[level];
         if let Some(encoded) = encoded {
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Ends the engine in order and starts another one, which is told what the levels hold, unless a disk was changed.
+    /// Ends the engine in order and starts another one, which gets the contents of the levels, unless a disk was changed.
     pub(crate) fn restart(&mut self) {
         if self.closed.contains(&true) {
             return;
@@ -177,7 +177,7 @@ impl World {
             return;
         }
         if shut.len() < self.disks.len() {
-            // What could not be written stays open.
+            // Levels that could not be written stay open.
             return shut.into_iter().for_each(|at| self.open(at));
         }
         self.engine.check();

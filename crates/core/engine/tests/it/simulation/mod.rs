@@ -26,7 +26,7 @@ use rand::{RngExt, SeedableRng};
 pub(crate) use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use tenants::{TENANTS, Talk};
 
-/// What one run does.
+/// Configuration of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) fail_at: Option<u64>,
     /// From this operation on, counted from 0, some disks fail every operation.
     pub(crate) dead_from: Option<u64>,
-    /// The loss of power comes when so many device writes are complete.
+    /// The loss of power comes when this many device writes are complete.
     pub(crate) crash_at: Option<u64>,
     /// From some operation on, the first disk completes nothing until the end. The other volumes must not notice. Implies
     /// `calm`.
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     pub(crate) damages: bool,
 }
 
-/// What a run did, for those who count.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) requests: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Done {
     pub(crate) adopted: u64,
     pub(crate) joined: u64,
     pub(crate) atoms_read: u64,
-    /// What tenants said, and was not refused.
+    /// Directives of tenants that were accepted.
     pub(crate) said: u64,
     pub(crate) prefetched: u64,
     pub(crate) prefetch_used: u64,
@@ -125,7 +125,7 @@ pub(crate) struct World {
     modes: Vec<WriteMode>,
     /// Of each disk.
     ports: PortConfig,
-    /// Where each volume's second region begins, at another port of its disk; at the end of a volume with one region.
+    /// Beginning of each volume's second region, at another port of its disk; the end of a volume with one region.
     splits: Vec<u64>,
     disks: Vec<Disk>,
     levels: Vec<LevelDisk>,
@@ -842,7 +842,7 @@ impl World {
     }
 }
 
-/// Does what `plan` says.
+/// Executes `plan`.
 ///
 /// # Panics
 /// If anything is not as it must be.

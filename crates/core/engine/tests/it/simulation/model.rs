@@ -1,4 +1,4 @@
-//! What each piece of a disk may contain, given which requests were submitted and acknowledged when.
+//! The possible contents of each piece of a disk, given which requests were submitted and acknowledged when.
 //!
 //! A disk is a row of *atoms*. A write gives each of its atoms one value. A value may be seen by a read unless some
 //! acknowledged write of the atom lies wholly between: it began after the value's own write had ended, and it had ended
@@ -111,7 +111,7 @@ impl Model {
         self.discarded = now;
     }
 
-    /// What is as safe as `from` is only as safe as `to` now.
+    /// Values as safe as `from` are only as safe as `to` now.
     pub(crate) fn lower(&mut self, from: Safety, to: Safety) {
         for write in self.atoms.iter_mut().flatten() {
             if let Some((_, safety)) = &mut write.ended

@@ -1,4 +1,4 @@
-//! Tenants of the simulation: what they say is true, true in part, false, impossible, or beyond the end.
+//! Tenants of the simulation: their directives are true, true in part, false, impossible, or beyond the end.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(crate) const TENANTS: u32 = 4;
 /// Files on one disk.
 const FILES: u32 = 3;
 
-/// What tenants call their files, and what they do.
+/// Tenants' names of files, and their directives.
 pub(crate) struct Talk {
     /// Nothing where each disk is a file.
     pieces: Vec<Piece>,
@@ -22,7 +22,7 @@ pub(crate) struct Talk {
     scripts: Vec<VecDeque<(usize, u64, u64)>>,
 }
 
-/// How tenants share a cache over disks of so many blocks.
+/// How tenants share a cache over disks of this many blocks.
 pub(crate) fn tenants(random: &mut Random, disks: &[usize]) -> (Tenants, Talk) {
     let named = random.random_bool(0.5);
     let pieces = (0..).zip(disks).filter(|_| named).flat_map(|(number, &end)| pieces(random, number, end as u64));
@@ -61,7 +61,7 @@ fn pieces(random: &mut Random, number: u32, end: u64) -> Vec<Piece> {
 }
 
 impl Talk {
-    /// What tenants call a block of a disk.
+    /// A tenant's name of a block of a disk.
     fn name(&self, at: usize, block: u64) -> Option<(u32, u64)> {
         if self.pieces.is_empty() {
             return Some((at as u32, block));
@@ -193,7 +193,7 @@ impl World {
         let at = self.random.random_range(0..self.disks.len());
         let end = self.blocks(at);
         let Some(talk) = &mut self.talk else { return };
-        // Where nothing is named, each disk is a file.
+        // If nothing is named, each disk is a file.
         if talk.pieces.is_empty() {
             return;
         }
@@ -218,7 +218,7 @@ impl World {
         self.engine.extend(tenant, Volume(at as u32), offset..offset + blocks * self.block_bytes())
     }
 
-    /// A tenant says something, gets other bounds, or is gone, or files are named anew.
+    /// A tenant sends a directive, gets other bounds, or is gone, or files are named anew.
     pub(super) fn talk(&mut self) {
         // One of them is beyond the limit.
         let tenant = Tenant(self.random.random_range(0..=TENANTS));

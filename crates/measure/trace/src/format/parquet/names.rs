@@ -16,7 +16,7 @@ use crate::{Error, Field, Note, Op, Request, Requests};
 /// The most streams, and the most volumes, of which the names are kept.
 const MOST: usize = 1 << 20;
 
-/// What streams and volumes are called.
+/// Names of streams and volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The code of each stream, as it was first seen.

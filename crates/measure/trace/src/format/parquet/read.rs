@@ -283,7 +283,7 @@ impl ParquetReader {
         self.block_bytes
     }
 
-    /// Where the trace was recorded, if the file says so.
+    /// The level at which the trace was recorded, if the file has it.
     pub fn taken(&self) -> Option<Taken> {
         self.taken
     }

@@ -64,7 +64,7 @@ const GROUP_ROWS: usize = 1 << 18;
 /// Programs with thousands of call stacks need a larger dictionary than the default of 1 MiB.
 const STACKS_BYTES: usize = 8 << 20;
 
-/// What a call did.
+/// Effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
     /// The operation of the request.
@@ -73,7 +73,7 @@ pub enum Did {
     Fault,
     /// It mapped `length` bytes from `offset` on. Accesses through the mapping are not recorded.
     Map,
-    /// It told the kernel what it will read (`posix_fadvise`).
+    /// It announced its reads to the kernel (`posix_fadvise`).
     Advise,
 }
 
@@ -103,10 +103,10 @@ pub struct Context {
 /// One recorded call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// What `nigh sim` replays. Its volume is a number of [`Recorder::file`]. Its `op` does not count unless `did` is a
+    /// The request that `nigh sim` replays. Its volume is a number of [`Recorder::file`]. Its `op` does not count unless `did` is a
     /// request.
     pub request: Request,
-    /// What the call did.
+    /// Effect of the call.
     pub did: Did,
     /// The number of the program, from [`Recorder::program`].
     pub program: u32,
@@ -116,7 +116,7 @@ pub struct Call {
     pub tid: u32,
     /// The length that was asked for, in bytes.
     pub asked: u32,
-    /// What the call returned, or -errno.
+    /// Result of the call, or -errno.
     pub result: i64,
     /// Bytes that devices read for it.
     pub device_bytes: u32,
@@ -143,7 +143,7 @@ impl About {
         ]
     }
 
-    /// What the metadata of a file says; `None` if it has nothing of it.
+    /// Reads the metadata of a file; `None` if it has none.
     pub(super) fn read(value: impl Fn(&str) -> Option<String>) -> Option<About> {
         let modules = value(MODULES_KEY)?;
         let modules = modules.lines().filter_map(|line| line.split_once(' '));
