@@ -5,9 +5,8 @@ use std::fmt::Write;
 use crate::layout::Layout;
 use crate::measure::{Batch, Level, Measurements, Purpose, SMALL, Timed};
 use crate::profile::{CYLINDERS_LEAST, CYLINDERS_READ, Profile, cylinders_of};
-use crate::recorded::exponential;
 use crate::seek::SeekCurve;
-use crate::statistics::{median, quantile, seek_of};
+use crate::statistics::{exponential, median, quantile, seek_of};
 use crate::{Device, Kind, ProfileError, Request, SECTOR_BYTES};
 
 /// The number of heads of a fitted disk: the real number cannot be measured from outside.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::fit::{Fitted, printable};
 use crate::profile::Profile;
-use crate::statistics::{Move, median, quantile, seek_of};
+use crate::statistics::{Move, exponential, median, seek_of};
 use crate::{Kind, ProfileError};
 
 /// The fewest small reads that tell a latency.
@@ -146,14 +146,6 @@ fn concurrency(requests: &[Recorded]) -> (Vec<(Recorded, bool)>, usize) {
     });
     let alone = alone.collect();
     (alone, most.min(65536))
-}
-
-/// The least time and the mean beyond it of an exponential distribution with this median and 90th percentile.
-pub(crate) fn exponential(times_us: Vec<f64>) -> (f64, f64) {
-    let (middle, late) = (median(times_us.clone()), quantile(times_us, 0.9));
-    // In an exponential distribution the median is ln 2 means and the 90th percentile ln 10 means.
-    let jitter = (late - middle) / (std::f64::consts::LN_10 - std::f64::consts::LN_2);
-    ((middle - std::f64::consts::LN_2 * jitter).max(0.0), jitter)
 }
 
 /// The most requests and bytes a second that are complete within a window, or within the whole of a shorter recording.

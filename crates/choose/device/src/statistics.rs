@@ -21,6 +21,14 @@ pub(crate) fn median(values: Vec<f64>) -> f64 {
     quantile(values, 0.5)
 }
 
+/// The least time and the mean beyond it of an exponential distribution with this median and 90th percentile.
+pub(crate) fn exponential(times_us: Vec<f64>) -> (f64, f64) {
+    let (middle, late) = (median(times_us.clone()), quantile(times_us, 0.9));
+    // In an exponential distribution the median is ln 2 means and the 90th percentile ln 10 means.
+    let jitter = (late - middle) / (std::f64::consts::LN_10 - std::f64::consts::LN_2);
+    ((middle - std::f64::consts::LN_2 * jitter).max(0.0), jitter)
+}
+
 /// The error of the median, as the standard error for values with this spread; large if there are too few of them.
 fn median_error(values: &[f64]) -> f64 {
     let middle = median(values.to_vec());

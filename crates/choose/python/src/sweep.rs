@@ -21,10 +21,13 @@ fn of_sweep(error: Error) -> PyErr {
     }
 }
 
-/// The list of a sweep in a file: traces and patterns, each with settings as JSON; the folder that they are relative to; and the
+/// Paths, patterns and URIs of traces, each with settings as JSON.
+type Traces = Vec<(String, String)>;
+
+/// The list of a sweep in a file: its traces, the folder that they are relative to; and the
 /// folder of results.
 #[pyfunction]
-pub(crate) fn sweep_list(path: PathBuf) -> PyResult<(Vec<(String, String)>, PathBuf, PathBuf)> {
+pub(crate) fn sweep_list(path: PathBuf) -> PyResult<(Traces, PathBuf, PathBuf)> {
     let list = List::read(&path).map_err(of_sweep)?;
     let traces = list.traces.into_iter().map(|(trace, settings)| (trace, settings.to_json()));
     Ok((traces.collect(), list.folder, list.results))
@@ -44,7 +47,7 @@ pub(crate) fn expand(py: Python<'_>, folder: PathBuf, pattern: &str) -> PyResult
 
 /// A job for each trace with its settings, as JSON.
 #[pyfunction]
-pub(crate) fn jobs(traces: Vec<(String, String)>) -> PyResult<Vec<String>> {
+pub(crate) fn jobs(traces: Traces) -> PyResult<Vec<String>> {
     let parsed = |(trace, settings): (String, String)| Ok((trace, Settings::parse(&settings).map_err(of_sweep)?));
     let traces = traces.into_iter().map(parsed).collect::<PyResult<_>>()?;
     Ok(nigh_sweep::jobs(traces).iter().map(Job::to_json).collect())
