@@ -32,6 +32,9 @@ POLICIES = (
     ("mq", "MQ", False),
     ("lirs", "LIRS", False),
     ("clock-pro", "ClockPro", False),
+    ("random", "Random", False),
+    ("lecar", "LeCaR", False),
+    ("hyperbolic", "Hyperbolic", False),
 )
 SHARED = Path(__file__).parents[5] / "shared/traces"
 USUAL = (

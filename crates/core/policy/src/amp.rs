@@ -33,6 +33,7 @@ use crate::heap::Heap;
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::split_mix::SplitMix64;
 use crate::values::HISTORY;
 use crate::{Access, Policy, Room, Slot};
 
@@ -189,7 +190,7 @@ pub struct Amp {
     /// The contexts' targets, and their sum.
     targets: Fenwick,
     targets_sum: u32,
-    random: u64,
+    random: SplitMix64,
     capacity: u32,
     history: Portion,
     ghosts_most: u32,
@@ -228,7 +229,7 @@ impl Configured for Amp {
             order: Heap::new(CODES as u32, 0),
             targets: Fenwick::new([0; CODES]),
             targets_sum: 0,
-            random: 0,
+            random: SplitMix64::new(0),
             capacity: setup.capacity,
             history,
             ghosts_most: history.of(setup.capacity, 0, setup.ghosts),
@@ -287,7 +288,7 @@ impl Amp {
         if self.targets_sum == 0 {
             return;
         }
-        let unit = self.random() % u64::from(self.targets_sum);
+        let unit = self.random.next() % u64::from(self.targets_sum);
         let from = self.targets.exceeds(unit as u32);
         let to = usize::from(context);
         if from == to {
@@ -300,15 +301,6 @@ impl Amp {
         self.targets.add(to, step);
         self.arrange(from as u16);
         self.arrange(context);
-    }
-
-    /// SplitMix64.
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 
     /// Takes `slot` out of its list and its context's history. The context is to be arranged if the slot was resident.

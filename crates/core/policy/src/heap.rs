@@ -5,19 +5,19 @@ use crate::Slot;
 /// Children of a node: their keys share a cache line or two.
 const ARITY: usize = 4;
 
-/// A heap with the least key on top. It takes 4 bytes for each possible slot, and 12 bytes for each slot in it. A slot
+/// A heap with the least key on top. It takes 4 bytes for each possible slot, and 4 bytes and a key for each slot in it. A slot
 /// is in it at most once.
-pub struct Heap {
-    keys: Vec<u64>,
+pub struct Heap<K = u64> {
+    keys: Vec<K>,
     /// The slot of each key.
     slots: Vec<Slot>,
     /// For each slot in the heap, its position.
     places: Vec<u32>,
 }
 
-impl Heap {
+impl<K: Copy + Ord> Heap<K> {
     /// An empty heap of slots `0..slots`, with room for `capacity` of them.
-    pub fn new(slots: u32, capacity: u32) -> Heap {
+    pub fn new(slots: u32, capacity: u32) -> Heap<K> {
         Heap {
             keys: Vec::with_capacity(capacity as usize),
             slots: Vec::with_capacity(capacity as usize),
@@ -32,7 +32,7 @@ impl Heap {
 
     /// Moves a slot to `key`, or takes it out at `None`. `known` is the key that it has, and is kept.
     #[inline]
-    pub fn arrange(&mut self, slot: Slot, known: &mut Option<u64>, key: Option<u64>) {
+    pub fn arrange(&mut self, slot: Slot, known: &mut Option<K>, key: Option<K>) {
         if *known == key {
             return;
         }
@@ -59,13 +59,13 @@ impl Heap {
 
     /// The least key and its slot.
     #[inline]
-    pub fn least(&self) -> Option<(u64, Slot)> {
+    pub fn least(&self) -> Option<(K, Slot)> {
         Some((*self.keys.first()?, self.slots[0]))
     }
 
     /// Adds `slot`, which is not in the heap.
     #[inline]
-    pub fn push(&mut self, slot: Slot, key: u64) {
+    pub fn push(&mut self, slot: Slot, key: K) {
         self.keys.push(key);
         self.slots.push(slot);
         self.rise(self.keys.len() - 1, key, slot);
@@ -73,7 +73,7 @@ impl Heap {
 
     /// Replaces the key of the top slot by another one, which is not less.
     #[inline]
-    pub fn raise_least(&mut self, key: u64) {
+    pub fn raise_least(&mut self, key: K) {
         self.sink(0, key, self.slots[0]);
     }
 
@@ -98,7 +98,7 @@ impl Heap {
     ///
     /// # Panics
     /// On a broken order or place.
-    pub fn checked(&self) -> impl Iterator<Item = (u64, Slot)> {
+    pub fn checked(&self) -> impl Iterator<Item = (K, Slot)> {
         assert_eq!(self.keys.len(), self.slots.len(), "keys and slots differ in number");
         for (at, slot) in self.slots.iter().enumerate() {
             assert_eq!(self.places[slot.index()] as usize, at, "{slot:?} is said to be elsewhere");
@@ -111,7 +111,7 @@ impl Heap {
     }
 
     #[inline(always)]
-    fn place(&mut self, at: usize, key: u64, slot: Slot) {
+    fn place(&mut self, at: usize, key: K, slot: Slot) {
         self.keys[at] = key;
         self.slots[at] = slot;
         self.places[slot.index()] = at as u32;
@@ -119,7 +119,7 @@ impl Heap {
 
     /// Fills the gap at `at` with `slot`, after ancestors with greater keys have moved down.
     #[inline]
-    fn rise(&mut self, mut at: usize, key: u64, slot: Slot) {
+    fn rise(&mut self, mut at: usize, key: K, slot: Slot) {
         while at > 0 {
             let parent = (at - 1) / ARITY;
             if self.keys[parent] <= key {
@@ -133,7 +133,7 @@ impl Heap {
 
     /// Fills the gap at `at` with `slot`, after descendants with lesser keys have moved up.
     #[inline]
-    fn sink(&mut self, mut at: usize, key: u64, slot: Slot) {
+    fn sink(&mut self, mut at: usize, key: K, slot: Slot) {
         loop {
             let first = at * ARITY + 1;
             let children = first..(first + ARITY).min(self.keys.len());

@@ -8,25 +8,32 @@ mod arc;
 mod car;
 mod clock;
 mod clock_pro;
+mod dice;
 mod dulo;
 mod eelru;
 mod fbr;
 mod fifo;
 mod gclock;
+mod hyperbolic;
+mod lecar;
 mod lfu;
+mod lfu_da;
 mod linux;
 mod lirs;
 pub mod lpu;
 mod lrfu;
 mod lru;
 mod lru_2;
+mod lru_k;
 pub mod lru_sp;
 mod mq;
 mod opt;
 mod partitions;
 mod pcc;
+mod random;
 mod s3_fifo;
 mod sieve;
+mod slru;
 mod two_q;
 mod ubm;
 pub mod ulc;
@@ -87,7 +94,13 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
     Some(match name {
         "fifo" => Box::new(fifo::Fifo::new(capacity)),
         "lru" => Box::new(lru::Lru::new(capacity)),
+        "random" => Box::new(random::Random::new(capacity, settings)),
         "lfu" => Box::new(lfu::Lfu::new(capacity)),
+        "lfu-da" => Box::new(lfu_da::LfuDa::new(capacity)),
+        "lru-k" => Box::new(lru_k::LruK::new(capacity, settings)),
+        "slru" => Box::new(slru::Slru::new(capacity, settings)),
+        "lecar" => Box::new(lecar::Lecar::new(capacity, settings)),
+        "hyperbolic" => Box::new(hyperbolic::Hyperbolic::new(capacity, settings)),
         "clock" => Box::new(clock::Clock::new(capacity, settings)),
         "gclock" => Box::new(gclock::GClock::new(capacity, settings)),
         "lru-2" => Box::new(lru_2::Lru2::new(capacity, settings)),
