@@ -403,14 +403,15 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: b
         }
         // The memory of the cache was assumed.
         Advice::Change | Advice::Grow | Advice::Both if args.have.is_none() => {
-            format!("nigh plan {trace} --have {}    # with the memory that the cache has: this was assumed", flag(have))
+            let example = bytes_flag(nearest_power(verdict.bytes(have)));
+            format!("nigh plan {trace} --have {example}    # with the memory that the cache has: this is an example")
         }
         Advice::Change => serve(have, &best),
         Advice::Grow => serve(grown, &answers.present.to_string()),
         Advice::Both => serve(grown, &best),
         Advice::Keep => {
             let device = args.device.as_deref().unwrap_or("hdd-7200");
-            let level = bytes_flag(verdict.bytes(answers.evidence.distinct));
+            let level = bytes_flag(verdict.bytes(answers.evidence.distinct).next_power_of_two());
             let present = &answers.present;
             format!(
                 "nigh sim {trace} --device {device} --level ssd-nvme:{level} --policy {present} --size {}",
@@ -426,6 +427,13 @@ fn size_flag(blocks: u64, block_bytes: u32) -> String {
         bytes if bytes.is_multiple_of(1 << 20) => bytes_flag(bytes),
         _ => format!("{blocks}b"),
     }
+}
+
+/// The power of two whose ratio to `bytes` is closest to one, at least 1 KiB.
+fn nearest_power(bytes: u64) -> u64 {
+    let bytes = bytes.max(1024);
+    let above = bytes.next_power_of_two();
+    if (bytes as f64) < above as f64 * std::f64::consts::FRAC_1_SQRT_2 { above / 2 } else { above }
 }
 
 fn bytes_flag(bytes: u64) -> String {
@@ -452,6 +460,8 @@ mod tests {
     fn commands_are_exact() {
         assert_eq!((size_flag(16384, 4096), size_flag(77, 4096)), ("64M".to_owned(), "77b".to_owned()));
         assert_eq!((bytes_flag(80 << 30), bytes_flag(513)), ("80G".to_owned(), "513B".to_owned()));
+        let rounded = [1012 << 10, 37 << 20, 105 << 20, 1, 1 << 20].map(|bytes| bytes_flag(nearest_power(bytes)));
+        assert_eq!(rounded, ["1M", "32M", "128M", "1K", "1M"]);
         assert_eq!((quoted(Path::new("a b")), quoted(Path::new("t.csv"))), ("'a b'".to_owned(), "t.csv".to_owned()));
         assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
     }

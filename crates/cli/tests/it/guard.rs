@@ -168,8 +168,10 @@ fn what_is_missing_or_refused_is_told_in_one_line_each() {
         stop.send(()).unwrap();
         told
     });
-    assert_eq!(told.len(), 3, "{told:?}");
-    for (line, group) in told.iter().zip(["box/vx", "box/gz"]) {
+    // On a machine that is busy with other tests, the thrashing can pause, and it is reported again when it goes on.
+    let (_, refused) = told.split_last().unwrap();
+    assert!(refused.len() >= 2 && refused.len().is_multiple_of(2), "{told:?}");
+    for (line, group) in refused.iter().zip(["box/vx", "box/gz"].into_iter().cycle()) {
         let file = machine.memory(&format!("{group}/memory.low"));
         assert!(line.contains("not protected") && line.contains(&file.display().to_string()), "{line}");
     }

@@ -53,7 +53,7 @@ fn first_blocks_are_completed() {
 /// The simulation gets to what levels can do.
 #[test]
 fn levels_are_used() {
-    let done: Vec<_> = (5000..5100).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() })).collect();
+    let done: Vec<_> = (5000..5200).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() })).collect();
     let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
     let used = [sum(|done| done.stores), sum(|done| done.level_hits), sum(|done| done.invalidations)];
     let encoded = [sum(|done| done.decoded), sum(|done| done.flipped)];
