@@ -17,6 +17,7 @@ mod suite;
 mod supply;
 mod tests;
 mod tidy;
+mod words;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use crate::circles::circles;
 use crate::run::root;
-use crate::supply;
+use crate::{supply, words};
 
 /// Which crates of the workspace each crate may depend on: arrows go one way. A crate that is not here is a new room
 /// and needs its line.
@@ -186,6 +186,7 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
             rust_file(path, &text, &mut wrong);
         }
         own_paths(path, &text, &mut wrong);
+        wrong.extend(words::wrong(path, &text));
     }
     unreferenced(&root, &files, &mut wrong);
     file_circles(&root, &files, &mut wrong);

@@ -537,8 +537,8 @@ pub(crate) struct InputArgs {
     /// big-endian; f32 and f64 for times. header=BYTES skips the bytes before the first record.
     #[arg(long, value_name = "NAME=COLUMN,...")]
     pub(crate) columns: Option<String>,
-    /// Which identity of the issuing code is the stream, in recordings of programs: pc5, pc8 or pc16 (over so many return
-    /// addresses), ra0 (the innermost one) or file
+    /// Which identity of the issuing code is the stream, in recordings of programs: pc5, pc8 or pc16 (over 5, 8 or 16
+    /// return addresses), ra0 (the innermost one) or file
     #[arg(long, value_name = "COLUMN")]
     pub(crate) stream: Option<String>,
     /// Which events of a 'blkparse', 'blktrace' or 'perf' trace are the requests: queue, issue or complete [default: the first

@@ -28,7 +28,7 @@ const FIELDS: usize = 8;
 const RECORD: usize = 24;
 /// Blocks of one piece of the index at most.
 const PIECE: usize = 4096;
-/// Bytes of the index that are written before they are made durable, so that whoever waits sees progress.
+/// Bytes of the index that are written before they are made durable, so that waiters see progress.
 const SYNC: u64 = 64 << 20;
 /// Longer names do not occur.
 const NAME: u64 = 1 << 16;

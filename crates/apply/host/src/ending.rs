@@ -172,7 +172,7 @@ fn end(common: &Common, threads: Vec<JoinHandle<()>>, until: Option<Instant>, un
             tracing::error!("a thread of the cache panicked");
         }
     }
-    // The files are unlocked, whoever still has the host.
+    // The files are unlocked, even if others still have the host.
     cache.disks.all().iter().for_each(|disk| disk.forget_devices());
 }
 

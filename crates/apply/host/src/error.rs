@@ -201,7 +201,7 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
     },
-    /// A disk in an object store would be written twice: whoever opens it last ends the other.
+    /// A disk in an object store would be written twice: the last to open it ends the other.
     #[error("disks {} and {} are both {place}: a disk in an object store has one writer; open one of them with read-only", .disks[0], .disks[1])]
     OneWriter {
         /// The disks; the same one if two of its targets are the same.

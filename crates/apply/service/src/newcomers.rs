@@ -102,7 +102,7 @@ fn limit(connections_max: usize) -> usize {
 }
 
 /// Which of `newcomers`, by number, is closed for another one of `peer`; none if there is room. A peer has at most half of
-/// the places. Beyond all places, whoever has most loses one, so that nobody else is kept out.
+/// the places. Beyond all places, the peer with the most loses one, so that nobody else is kept out.
 fn victim(newcomers: impl Iterator<Item = (u64, Newcomer)> + Clone, peer: Peer, connections_max: usize) -> Option<u64> {
     let most = limit(connections_max);
     let of = |peer| newcomers.clone().filter(move |(_, newcomer)| newcomer.peer == peer);

@@ -182,8 +182,8 @@ pub struct TimedPoint {
     pub latency_p99_us: Option<f64>,
     /// Prefetched blocks that were used, 0 to 1, if there were any.
     pub prefetch_accuracy: Option<f64>,
-    /// Lengths of sequences in blocks, ascending, and the share of the blocks read from the device in sequences that are
-    /// at most so long.
+    /// Lengths of sequences in blocks, ascending, and the share of the blocks read from the device in sequences of
+    /// at most that length.
     pub sequences: Vec<(u64, f64)>,
     /// Each program.
     pub programs: Vec<TimedProgram>,

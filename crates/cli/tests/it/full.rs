@@ -113,7 +113,7 @@ fn full_15_writes_to_a_full_file_system_fail_with_its_error() {
         assert_eq!(client.read(15 << 20, BLOCK).unwrap(), [0; BLOCK]);
         assert!(begin.elapsed() < Duration::from_secs(5));
 
-        // The same holds for those to another disk, and their blocks find room.
+        // The same holds for reads and writes of another disk, and their blocks find room.
         let begin = Instant::now();
         let mut other = connect(&server, "other");
         for block in 0..4096 {

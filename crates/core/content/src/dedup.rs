@@ -5,7 +5,7 @@
 //!
 //! Points that the text does not specify, and how they are read here:
 //!
-//! * **What the LRU queue orders**: the cached data blocks. A reference to any block that points to one makes it the
+//! * **Order of the LRU queue**: the cached data blocks. A reference to any block that points to one makes it the
 //!   most recently used. When a data block is evicted, all blocks that point to it leave the cache.
 //! * **How many pointers there are**: as many as the host has slots. The paper does not charge memory for them.
 //! * **The first reference to a block whose content is cached under another address** is a miss: what a block contains

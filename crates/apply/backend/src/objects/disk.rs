@@ -141,7 +141,7 @@ impl ObjectDisk {
         store.create(manifest).await?;
         let checked = self.check_conditions(store, manifest).await;
         if checked.is_err() {
-            // If it stays, whoever opens it finds the same.
+            // If it stays, its next opening finds the same.
             let _ = store.remove().await;
         }
         checked

@@ -49,7 +49,7 @@ fn what_comes_too_late_for_its_tenant_is_counted() {
 }
 
 /// The largest batch, after both sizes were tried, of a list of scattered blocks. `batch_us` is the time of the device for a batch of
-/// so many blocks.
+/// this many blocks.
 fn batch_of(batch_us: fn(u64) -> u64) -> usize {
     let adapting = nigh_control::Config { batch: 4, adapt_batch: true, window: 0, ..nigh_control::Config::default() };
     let mut host = host_of(adapting, config(400, "lru"));
