@@ -1,7 +1,9 @@
 //! `nigh patterns`: which code reads sequentially, in loops, in short loops or at random; and the tables that `nigh sim
 //! --patterns` gives to policies.
 
-use std::collections::HashSet;
+mod symbols;
+
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -13,6 +15,7 @@ use nigh_sim::replay::{Watch, replay};
 use nigh_sim::{Loader, Ops, Options, Patterns, References, rows};
 use nigh_trace::{Requests, Stream};
 use serde::Serialize;
+use symbols::Resolver;
 
 use crate::args::{InputArgs, PatternsArgs, SimArgs};
 use crate::results::grouped;
@@ -77,6 +80,8 @@ struct Row {
     reuse: f64,
     program: String,
     stack: String,
+    /// The stack with names of functions in place of addresses, as far as they are known.
+    symbols: String,
     /// Files in which it has another class.
     exceptions: Vec<Exception>,
 }
@@ -293,6 +298,7 @@ fn found(path: &Path, identity: String, tried: Vec<Tried>, classifier: &Classifi
     let thresholds = Thresholds::default();
     let table = classifier.table();
     let total = classifier.references().max(1) as f64;
+    let mut resolver = Resolver::new(names.modules());
     let rows = classifier.codes().into_iter().map(|code| {
         let (program, stack) = names.code(code.code);
         let differing = table.files().filter(|&(of, ..)| of == code.code);
@@ -311,6 +317,7 @@ fn found(path: &Path, identity: String, tried: Vec<Tried>, classifier: &Classifi
             period: code.counts.period(),
             reuse: code.read_again(),
             program,
+            symbols: resolver.stack(&stack),
             stack,
             exceptions,
         }
@@ -343,7 +350,8 @@ fn describe(found: &Found, top: usize, path: &Path) -> String {
     }
     let head = ["class", "references", "share", "pages", "files", "run", "period", "read again", "code"];
     let mut rows = table::Table::new(&head);
-    for row in found.codes.iter().take(top) {
+    let shown = shown(&found.codes);
+    for row in shown.iter().take(top) {
         rows.row([
             row.class.to_owned(),
             grouped(row.references),
@@ -353,12 +361,12 @@ fn describe(found: &Found, top: usize, path: &Path) -> String {
             format!("{:.0}", row.run),
             row.period.map_or("never".to_owned(), |period| grouped(period as u64)),
             format!("{:.0} %", row.reuse * 100.0),
-            place(&row.program, &row.stack).unwrap_or_else(|| row.code.clone()),
+            if row.codes > 1 { format!("{} ({} call paths)", row.place, row.codes) } else { row.place.clone() },
         ]);
     }
     let _ = write!(text, "{rows}");
-    if found.codes.len() > top {
-        let _ = writeln!(text, "and {} more (--top)", grouped((found.codes.len() - top) as u64));
+    if shown.len() > top {
+        let _ = writeln!(text, "and {} more (--top)", grouped((shown.len() - top) as u64));
     }
     let doing = |class: &str| match class {
         "seq" => "reads in sequence, and not again",
@@ -377,12 +385,60 @@ fn describe(found: &Found, top: usize, path: &Path) -> String {
     text
 }
 
-/// Place of a piece of code for people: the program, and the return addresses outside of the C library.
+/// A line of the table: pieces of code of one class that are shown as the same functions.
+struct Shown {
+    place: String,
+    class: &'static str,
+    /// Pieces of code.
+    codes: u64,
+    references: u64,
+    share: f64,
+    /// Pages of each, added.
+    pages: u64,
+    /// The most of one.
+    files: u32,
+    /// Means, weighted by references.
+    run: f64,
+    reuse: f64,
+    /// The period of the one with most references.
+    period: Option<f64>,
+}
+
+/// Lines for pieces of code, which are sorted by their references.
+fn shown(codes: &[Row]) -> Vec<Shown> {
+    let mut shown: Vec<Shown> = Vec::new();
+    let mut lines: HashMap<(&str, String), usize> = HashMap::new();
+    for row in codes {
+        let place = place(&row.program, &row.symbols).unwrap_or_else(|| row.code.clone());
+        let line = *lines.entry((row.class, place.clone())).or_insert(shown.len());
+        let Some(line) = shown.get_mut(line) else {
+            let &Row { class, references, share, pages, files, run, reuse, period, .. } = row;
+            shown.push(Shown { place, class, codes: 1, references, share, pages, files, run, reuse, period });
+            continue;
+        };
+        let all = (line.references + row.references).max(1) as f64;
+        let mean =
+            |of_line: f64, of_row: f64| (of_line * line.references as f64 + of_row * row.references as f64) / all;
+        (line.run, line.reuse) = (mean(line.run, row.run), mean(line.reuse, row.reuse));
+        line.codes += 1;
+        line.references += row.references;
+        line.share += row.share;
+        line.pages += row.pages;
+        line.files = line.files.max(row.files);
+    }
+    shown.sort_by_key(|line| std::cmp::Reverse(line.references));
+    shown
+}
+
+/// Place of a piece of code for people: the program, and the return addresses or functions outside of the C library.
 pub(crate) fn place(program: &str, stack: &str) -> Option<String> {
     let own = stack.split(';').filter(|frame| !frame.is_empty() && !frame.starts_with("libc.so"));
     // The program's name is there once.
-    let offset = |frame: &&str| frame.strip_prefix(program).is_some_and(|rest| rest.starts_with('+'));
-    let short = |frame| if offset(&frame) { &frame[program.len()..] } else { frame };
+    let short = |frame| match str::strip_prefix(frame, program) {
+        Some(offset) if offset.starts_with('+') => offset,
+        Some(rest) => rest.strip_prefix(':').unwrap_or(frame),
+        None => frame,
+    };
     let frames: Vec<&str> = own.map(short).take(FRAMES_SHOWN).collect();
     Some(match &frames[..] {
         [] if program.is_empty() => return None,
@@ -409,6 +465,11 @@ mod parquet {
         pub(super) fn code(&self, code: u64) -> (String, String) {
             let known = self.0.as_ref().and_then(|names| names.codes.get(&code)).cloned().unwrap_or_default();
             (known.program, known.stack)
+        }
+
+        /// Paths and build ids of the programs and libraries of the code.
+        pub(super) fn modules(&self) -> &[(String, String)] {
+            self.0.as_ref().and_then(|names| names.about.as_ref()).map_or(&[], |about| &about.modules)
         }
 
         pub(super) fn file(&self, volume: u32) -> String {

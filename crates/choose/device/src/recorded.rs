@@ -70,7 +70,7 @@ pub fn fit_recorded(mut requests: Vec<Recorded>, title: &str) -> Result<Fitted, 
         _ => (read_us, "Estimate: too few writes were recorded"),
     };
     let highest = highest_rates(&requests);
-    // Where requests that met others took no longer, the device was not at its limit.
+    // If requests that met others took no longer, the device was not at its limit.
     let median_of = |alone: bool| {
         median(small(Kind::Read).filter(|one| one.1 == alone).map(|(one, _)| one.latency_ns as f64).collect())
     };

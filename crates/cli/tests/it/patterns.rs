@@ -2,12 +2,14 @@
 
 use crate::command;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
 use nigh_trace::write::Destination;
 use nigh_trace::{Op, Request, Taken};
 
 use crate::command::{json, printed, refused};
+use crate::recorded::compiled;
 
 /// Adds reads of one page each.
 struct Recording {
@@ -267,3 +269,31 @@ fn recorded_programs_need_different_identities() {
 
 /// Each program with the flag of the choice.
 const CHOSEN: [(&str, &str); 3] = [("sqlite", "pc8"), ("gcc_build", "pc5"), ("grep_loop", "pc5")];
+
+/// Functions are named by the symbols of the program, if it is the recorded build.
+#[test]
+fn code_is_named_by_its_functions() {
+    for flags in [&[][..], &["-no-pie"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(program) = compiled("code_is_named_by_its_functions", folder.path(), "patterns", flags) else {
+            return;
+        };
+        let program = text(&program);
+        let run = |command: &mut Command| command.current_dir(folder.path()).output().unwrap();
+        assert!(run(Command::new(program).arg("make")).status.success());
+        let nigh = || Command::new(env!("CARGO_BIN_EXE_nigh"));
+        assert_eq!(run(nigh().args(["record", "-o", "a.parquet", "--", program])).status.code(), Some(7));
+        let recording = folder.path().join("a.parquet");
+        let table = printed(&["patterns", text(&recording)]);
+        for (class, function) in [("seq", "seq"), ("loop", "loop"), ("short", "shorts"), ("rand", "random_one")] {
+            let named = |line: &str| line.starts_with(class) && line.contains(&format!("patterns: {function} < "));
+            assert!(table.lines().any(named), "no line of {function} in\n{table}");
+        }
+        let found = json(&["patterns", text(&recording)]);
+        assert!(found["codes"][0]["stack"].as_str().unwrap().contains("patterns+0x"), "{found}");
+        // Another build has other places.
+        compiled("code_is_named_by_its_functions", folder.path(), "patterns", &[flags, &["-O0"]].concat());
+        let table = printed(&["patterns", text(&recording)]);
+        assert!(table.contains("patterns+0x") && !table.contains("random_one"), "{table}");
+    }
+}

@@ -12,6 +12,7 @@ mod program;
 mod ptrace;
 mod session;
 #[cfg(target_arch = "x86_64")]
+mod symbols;
 mod tracer;
 pub mod uring;
 mod write;
@@ -22,6 +23,7 @@ pub use collect::{Collector, Summary};
 pub use nigh_ring::{Board, Told};
 pub use program::{Program, Unrecordable};
 pub use session::{Session, of_ended};
+pub use symbols::Symbols;
 #[cfg(target_arch = "x86_64")]
 pub use tracer::Tracer;
 pub use write::Writer;
