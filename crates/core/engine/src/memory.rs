@@ -98,6 +98,16 @@ impl Memory {
         Some(frame)
     }
 
+    /// Frees the frame of `key` if the block left the policy and the last hold of it was released: it is not in the cache any more.
+    pub(crate) fn let_go(&mut self, volumes: &mut Volumes, key: Key) {
+        let Some(&frame) = self.outside.get(&key) else { return };
+        if !self.frames.has(frame, DIRTY | LOADING | TRANSIT) && !self.arena.held(frame) {
+            self.take_outside(volumes, key);
+            self.note_unflushed(volumes, key, frame);
+            self.frames.put(frame);
+        }
+    }
+
     /// Frees the frames without holders.
     pub(crate) fn reclaim(&mut self, volumes: &mut Volumes) {
         let mut lingering = std::mem::take(&mut self.lingering);
