@@ -2,7 +2,7 @@
 //!
 //! 1. A frame is free, or promised (`reserved`), or taken for a block that is loaded or written.
 //! 2. A block that leaves the policy takes its frame along: free at once if the frame is clean and not held, or else `outside`.
-//! 3. A frame that is still held is in `lingering`, and becomes free when `reclaim` finds its last hold released.
+//! 3. A frame that is still held is in `lingering`, and becomes free when `reclaim`, or `let_go` before a reference to its block, finds its last hold released.
 
 use std::ops::Range;
 use std::sync::Arc;
