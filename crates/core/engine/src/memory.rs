@@ -2,7 +2,7 @@
 //!
 //! 1. A frame is free, or promised (`reserved`), or taken for a block that is loaded or written.
 //! 2. A block that leaves the policy takes its frame along: free at once if the frame is clean and not held, or else `outside`.
-//! 3. A frame that is still held is in `lingering`, and becomes free when `reclaim` finds its last hold released.
+//! 3. A frame that is still held is in `lingering`, and becomes free when `reclaim`, or `let_go` before a reference to its block, finds its last hold released.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -96,6 +96,16 @@ impl Memory {
         self.frames.clear(frame, TRANSIT);
         volumes.state_mut(key.volume()).outside -= 1;
         Some(frame)
+    }
+
+    /// Frees the frame of `key` if the block left the policy and the last hold of it was released: it is not in the cache any more.
+    pub(crate) fn let_go(&mut self, volumes: &mut Volumes, key: Key) {
+        let Some(&frame) = self.outside.get(&key) else { return };
+        if !self.frames.has(frame, DIRTY | LOADING | TRANSIT) && !self.arena.held(frame) {
+            self.take_outside(volumes, key);
+            self.note_unflushed(volumes, key, frame);
+            self.frames.put(frame);
+        }
     }
 
     /// Frees the frames without holders.

@@ -82,6 +82,9 @@ impl Engine {
             return true;
         }
         let key = |block| Key::new(request.volume, block);
+        if !self.memory.outside.is_empty() {
+            blocks.clone().for_each(|block| self.memory.let_go(&mut self.volumes, key(block)));
+        }
         // Blocks that are present must not leave while room is made for the others.
         let mut held = Shared::new(&self.memory.arena);
         let count = (blocks.end - blocks.start) as u32;
@@ -239,6 +242,7 @@ impl Engine {
                 next = block;
                 break;
             }
+            self.memory.let_go(&mut self.volumes, key);
             if self.memory.current(&self.slots, key).is_some()
                 || self.volumes.state_mut(volume).is_locked(&(block..block + 1), NONE)
             {

@@ -145,6 +145,28 @@ fn an_evicted_dirty_block_is_taken_back_without_the_device() {
 }
 
 #[test]
+fn a_block_that_left_while_it_was_loaded_is_loaded_again() {
+    let mut host = one_disk(1);
+    // Each block evicts the one before, whose load goes on.
+    for block in 0..4 {
+        assert!(host.submit(host.request(0, Op::Read, block * BLOCK, BLOCK), 0).is_none());
+    }
+    host.run();
+    // The last block is the only one with room; replies are taken and released.
+    while let Some(outcome) = host.reply() {
+        assert!(matches!(outcome, Outcome::Data(_)));
+    }
+    let before = host.counters(0);
+    for block in 0..4 {
+        host.read(0, block * BLOCK, BLOCK);
+    }
+    let after = host.counters(0);
+    assert_eq!(after.misses - before.misses, 4);
+    assert_eq!(after.device_read_bytes - before.device_read_bytes, 4 * BLOCK as u64, "one block has room");
+    host.engine.check();
+}
+
+#[test]
 fn dirty_blocks_that_leave_one_by_one_are_written_in_long_runs() {
     let mut config = config(64, "lirs");
     (config.spare, config.limits.operation_bytes) = (64, 8 * BLOCK as u32);
