@@ -80,6 +80,9 @@ const LEGEND: &str = "hits: blocks found in the cache or on the way, reads: of t
      any program waited for them, and of these used; seq. mean: blocks read one behind the other on the disk; seq. 50%: half of the \
      blocks read are in sequences of at most so many";
 
+/// The most volumes that have a line each.
+const VOLUMES_MOST: usize = 4;
+
 /// When requests are issued.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Issue {
@@ -527,6 +530,32 @@ impl Results {
     }
 
     /// A line of `cells` for each row, and remarks.
+    /// A line for the device of each volume, or of many for the busiest ones and one for the rest; none if there is one volume.
+    fn volumes(&self, row: &Row) -> impl Iterator<Item = String> {
+        let mut all: Vec<_> = self.devices.iter().zip(&row.disks).collect();
+        let several = all.len() > 1;
+        let shown = if all.len() > VOLUMES_MOST {
+            all.sort_by(|(_, one), (_, other)| other.device_busy_s.total_cmp(&one.device_busy_s));
+            VOLUMES_MOST - 1
+        } else {
+            all.len()
+        };
+        let share = |busy_s: f64| percent(ratio_of(busy_s, row.figures.execution_s));
+        let rest = all[shown..].first().map(|(_, busiest)| {
+            let (count, share) = (all.len() - shown, share(busiest.device_busy_s));
+            format!("{count} other volumes: the busiest of them for {share} % of the time (--json lists all)")
+        });
+        let each = all[..shown].iter().filter(|_| several).map(|(device, disk)| {
+            let (volume, name) = (device.volume.unwrap_or_default(), &device.name);
+            let (busy_s, requests) = (disk.device_busy_s, disk.device_requests);
+            let share = share(busy_s);
+            format!(
+                "volume {volume} on {name}: busy for {busy_s:.3} s ({share} % of the time) with {requests} requests"
+            )
+        });
+        each.chain(rest).collect::<Vec<_>>().into_iter()
+    }
+
     fn lines(&self, cells: impl Fn(&Row) -> Vec<String>) -> Vec<Line> {
         let mut lines = Vec::new();
         for row in &self.results {
@@ -549,15 +578,7 @@ impl Results {
                      after its request"
                 )));
             }
-            for (device, disk) in self.devices.iter().zip(&row.disks).filter(|_| self.devices.len() > 1) {
-                let (volume, name) = (device.volume.unwrap_or_default(), &device.name);
-                lines.push(Line::Remark(format!(
-                    "volume {volume} on {name}: busy for {:.3} s ({} % of the time) with {} requests",
-                    disk.device_busy_s,
-                    percent(ratio_of(disk.device_busy_s, figures.execution_s)),
-                    disk.device_requests
-                )));
-            }
+            lines.extend(self.volumes(row).map(Line::Remark));
             if let Some(encoded) = &row.encoded {
                 let EncodedRow { bytes, blocks, contents, encoded, encode_s, decoded, decode_s, .. } = encoded;
                 let share = percent(ratio(*decoded, figures.references));

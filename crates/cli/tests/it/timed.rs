@@ -275,6 +275,15 @@ fn devices_3_are_one_for_each_volume() {
     let table =
         printed(&["sim", &mqsim, "--format", "mqsim", "--device", "ssd-nvme", "--policy", "lru", "--size", "1M"]);
     assert!(table.contains("volume 1 on ssd-nvme"), "{table}");
+    // Of many volumes, the busiest ones have a line.
+    let rows: String = (0..200u64).map(|at| format!("{} {} {} 8 1\n", at * 1000, at % 20 * at % 7, at * 8)).collect();
+    let mqsim = write(folder.path(), "many.mqsim", &rows);
+    let table =
+        printed(&["sim", &mqsim, "--format", "mqsim", "--device", "ssd-nvme", "--policy", "lru", "--size", "1M"]);
+    assert!(
+        table.matches("on ssd-nvme: busy for").count() == 3 && table.contains("4 other volumes: the busiest of them"),
+        "{table}"
+    );
 }
 
 #[test]
