@@ -117,6 +117,7 @@ fn sample_is_drawn_in_light_and_dark_at_every_width() {
     let light = ["--blink-settings=preferredColorScheme=1"];
     let dark = ["--blink-settings=preferredColorScheme=0"];
     let views = [
+        ("light-500", 500, light),
         ("light-700", 700, light),
         ("light-800", 800, light),
         ("light-1400", 1400, light),
@@ -316,6 +317,8 @@ fn execution_times_are_drawn() {
     // Mean latencies lead in an open loop.
     report.timed = Some(Timed { is_open: true, ..timed });
     let found = browser.look("open", &report, 1200, &[], script);
+    let narrow = browser.look("open-500", &report, 500, &[], "");
+    assert_eq!(narrow["overflow"], 0, "{narrow}");
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
     let cells: Vec<&str> = found["timed_cells"].as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();
