@@ -38,6 +38,8 @@ const COPY_BLOCKS: u32 = 1024;
 const ENDING: Duration = Duration::from_millis(500);
 /// The ranges that a report of a failed log names.
 const REPORTED_MAX: usize = 32;
+/// The ranges that the state of a failed log names.
+const LISTED_MAX: usize = 1024;
 /// The port of operations that no engine asked for.
 const OWN: Port = Port(u16::MAX);
 
@@ -506,7 +508,7 @@ impl Logged {
     fn publish(&mut self, now: Instant) {
         let statistics = self.log.statistics(self.now_us(now));
         let is_listed = !self.log.is_broken() || self.listed == Some(statistics.epochs);
-        let missing = (!is_listed).then(|| self.log.missing(REPORTED_MAX));
+        let missing = (!is_listed).then(|| self.log.missing(LISTED_MAX));
         if missing.is_some() {
             self.listed = Some(statistics.epochs);
         }

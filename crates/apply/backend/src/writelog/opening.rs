@@ -116,6 +116,9 @@ pub(crate) fn open(
     if options.read_only {
         return Err(refused("a disk with a write log is not read-only".to_owned()));
     }
+    if !u64::from(options.block_bytes).is_multiple_of(BLOCK) {
+        return Err(refused(format!("blocks of {} bytes do not fit its own, of {BLOCK}", options.block_bytes)));
+    }
     let geometry = home.geometry();
     let disk_bytes = loop {
         match geometry.size() {

@@ -8,3 +8,4 @@ mod model;
 #[cfg(feature = "objects")]
 mod objects;
 mod trouble;
+mod writelog;
