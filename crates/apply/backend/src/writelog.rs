@@ -355,7 +355,8 @@ impl Logged {
         }
         let (ranges, count, bytes) = self.log.missing(REPORTED_MAX);
         let name = &self.common.name;
-        let listed: Vec<String> = ranges.iter().map(|range| format!("{}+{}", range.start, range.end - range.start)).collect();
+        let listed: Vec<String> =
+            ranges.iter().map(|range| format!("{}+{}", range.start, range.end - range.start)).collect();
         let more = if count > ranges.len() as u64 { ", ..." } else { "" };
         tracing::error!(
             disk = name,
@@ -573,7 +574,9 @@ impl Drop for Logged {
             self.step(now);
             let next = self.deadline().map_or(until, |deadline| deadline.min(until));
             if !self.is_clean() {
-                self.common.signal.wait_with(self.signal().into_iter(), Some(next.saturating_duration_since(Instant::now())));
+                self.common
+                    .signal
+                    .wait_with(self.signal().into_iter(), Some(next.saturating_duration_since(Instant::now())));
             }
         }
         let is_clean = self.is_clean();

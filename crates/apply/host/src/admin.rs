@@ -455,7 +455,9 @@ impl DiskSettings {
     pub(crate) fn check_log(&self) -> Result<(), DiskError> {
         let name = || self.name.clone();
         match &self.write_log {
-            Some(_) if !self.next.is_empty() => Err(DiskError::WriteLog { name: name(), reason: "it has several targets" }),
+            Some(_) if !self.next.is_empty() => {
+                Err(DiskError::WriteLog { name: name(), reason: "it has several targets" })
+            }
             Some(_) if self.read_only => Err(DiskError::WriteLog { name: name(), reason: "it is read-only" }),
             _ => Ok(()),
         }

@@ -445,7 +445,9 @@ mod tests {
         let settings = apply("d.img,write-mode=back,write-log=/ssd/d.log:8G");
         assert_eq!(settings.disk.write_mode, WriteMode::Back);
         assert_eq!(unusual(settings), "write-log=/ssd/d.log:8G,write-mode=back");
-        assert!(ExportOptions::split_off("d.img,write-log=/ssd/d.log").unwrap_err().to_string().contains("TARGET:SIZE"));
+        assert!(
+            ExportOptions::split_off("d.img,write-log=/ssd/d.log").unwrap_err().to_string().contains("TARGET:SIZE")
+        );
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Extents {
 
     /// The parts of `range` that are here, in order.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Place)> {
-        let first = self.0.range(..range.start).next_back().filter(|(_, extent)| extent.end > range.start && !range.is_empty());
+        let first =
+            self.0.range(..range.start).next_back().filter(|(_, extent)| extent.end > range.start && !range.is_empty());
         first.into_iter().chain(self.0.range(range.clone())).map(move |(&start, extent)| {
             let from = start.max(range.start);
             (from..extent.end.min(range.end), extent.place.after(from - start))
@@ -118,7 +119,10 @@ mod tests {
                 } else {
                     extents.remove(start..end, epoch);
                     let of_epoch = |value: &Option<(u64, u64)>| value.is_some_and(|value| value.1 == epoch);
-                    array[start as usize..end as usize].iter_mut().filter(|value| of_epoch(value)).for_each(|value| *value = None);
+                    array[start as usize..end as usize]
+                        .iter_mut()
+                        .filter(|value| of_epoch(value))
+                        .for_each(|value| *value = None);
                 }
                 let from = random.u64(..SIZE);
                 let to = random.u64(from..=SIZE);
@@ -129,7 +133,11 @@ mod tests {
                     range.clone().for_each(|byte| found[byte as usize] = Some(at + byte - range.start));
                 }
                 for at in from..to {
-                    assert_eq!(found[at as usize], array[at as usize].map(|value| value.0), "seed {seed}, step {step}, {at}");
+                    assert_eq!(
+                        found[at as usize],
+                        array[at as usize].map(|value| value.0),
+                        "seed {seed}, step {step}, {at}"
+                    );
                 }
             }
         }

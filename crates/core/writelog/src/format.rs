@@ -4,8 +4,8 @@
 //! before the end of the ring begins at its start. Positions count blocks since the log was made, so the place of one in the ring is its
 //! remainder. A header has the checksum of the header before it (its *chain*), which a stale group at the expected place does not have.
 
-use twox_hash::XxHash3_64;
 use std::hash::Hasher;
+use twox_hash::XxHash3_64;
 
 use crate::change::Kind;
 
@@ -236,8 +236,7 @@ mod tests {
     #[test]
     fn blocks_are_decoded_as_they_were_encoded_and_damage_is_found() {
         let tail = Mark { position: 1, sequence: 2, chain: 3, epoch: 4 };
-        let of_log =
-            Superblock { id: [7; 16], disk_bytes: 1 << 30, ring_blocks: 64, number: 9, session: 5, tail };
+        let of_log = Superblock { id: [7; 16], disk_bytes: 1 << 30, ring_blocks: 64, number: 9, session: 5, tail };
         let kinds = [Kind::Data, Kind::Zeroes { keep: true }, Kind::Zeroes { keep: false }, Kind::Discard];
         let entries = kinds.into_iter().zip(1..).map(|(kind, at)| Entry { kind, offset: at << 12, length: at * 1000 });
         let header = Header {
@@ -266,16 +265,8 @@ mod tests {
     #[test]
     fn a_sealed_header_with_too_many_entries_is_none() {
         let entry = |length| Entry { kind: Kind::Data, offset: 0, length };
-        let header = |entries| Header {
-            id: [0; 16],
-            session: 0,
-            sequence: 0,
-            chain: 0,
-            position: 0,
-            epoch: 0,
-            sum: 0,
-            entries,
-        };
+        let header =
+            |entries| Header { id: [0; 16], session: 0, sequence: 0, chain: 0, position: 0, epoch: 0, sum: 0, entries };
         assert!(Header::decode(&header(vec![entry(1); ENTRIES_MAX]).encode()).is_some());
         assert!(Header::decode(&header(vec![entry(GROUP_BLOCKS_MAX * BLOCK + 1)]).encode()).is_none());
         assert!(Header::decode(&header(vec![Entry { offset: u64::MAX, ..entry(1) }]).encode()).is_none());

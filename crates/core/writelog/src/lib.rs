@@ -8,7 +8,7 @@ mod format;
 mod log;
 mod recovery;
 
-pub use format::{BLOCK, Block, GROUP_BLOCKS_MAX, Id, RING_OFFSET, RING_BLOCKS_MIN, Sum, ring_blocks};
 pub use change::{Change, Kind};
+pub use format::{BLOCK, Block, GROUP_BLOCKS_MAX, Id, RING_BLOCKS_MIN, RING_OFFSET, Sum, ring_blocks};
 pub use log::{Commit, GroupPlan, HomeOp, HomeWork, Log, Part, Piece, Reading, Settings, Source, Statistics};
 pub use recovery::{OpenError, Opened, Owner, Rewrite, format, open};

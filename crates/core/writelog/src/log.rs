@@ -13,7 +13,9 @@ use std::ops::Range;
 
 use crate::change::{Change, Kind};
 use crate::extents::{Extents, Place};
-use crate::format::{BLOCK, Block, ENTRIES_MAX, Entry, GROUP_BLOCKS_MAX, Header, Mark, RING_OFFSET, Superblock, sum_in};
+use crate::format::{
+    BLOCK, Block, ENTRIES_MAX, Entry, GROUP_BLOCKS_MAX, Header, Mark, RING_OFFSET, Superblock, sum_in,
+};
 
 /// The most entries that a discard becomes.
 const DISCARD_ENTRIES: usize = 120;
@@ -188,7 +190,11 @@ struct Committing {
 #[derive(Clone, Debug)]
 enum Home {
     Idle,
-    Writing { ops: VecDeque<HomeOp>, busy: usize, failed: bool },
+    Writing {
+        ops: VecDeque<HomeOp>,
+        busy: usize,
+        failed: bool,
+    },
     Flushing,
     /// After a failure, until this time.
     Resting(u64),
@@ -507,13 +513,8 @@ impl Log {
                     sum: 0,
                     entries,
                 };
-                let group = Group {
-                    mark,
-                    position,
-                    epoch: self.epoch,
-                    entries: header.entries.clone().into(),
-                    at_us: now_us,
-                };
+                let group =
+                    Group { mark, position, epoch: self.epoch, entries: header.entries.clone().into(), at_us: now_us };
                 committing.head =
                     Mark { position: position + blocks, sequence: mark.sequence + 1, chain: 0, epoch: self.epoch };
                 committing.group = Some(group);
@@ -724,7 +725,9 @@ impl Log {
             let goes_on = end == Some(range.start);
             end = Some(range.end);
             match goes_on {
-                true if count as usize <= first.len() => first.iter_mut().next_back().into_iter().for_each(|last| last.end = range.end),
+                true if count as usize <= first.len() => {
+                    first.iter_mut().next_back().into_iter().for_each(|last| last.end = range.end)
+                }
                 true => {}
                 false => {
                     count += 1;
@@ -770,7 +773,9 @@ impl Log {
             let mut all: Vec<(Range<u64>, Place)> = Vec::new();
             for (range, place) in extents.all() {
                 match all.last_mut() {
-                    Some((last, before)) if last.end == range.start && joins(last, *before, place) => last.end = range.end,
+                    Some((last, before)) if last.end == range.start && joins(last, *before, place) => {
+                        last.end = range.end
+                    }
                     _ => all.push((range, place)),
                 }
             }

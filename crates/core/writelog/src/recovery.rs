@@ -10,7 +10,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::format::{BLOCK, Block, Header, Id, Mark, RING_BLOCKS_MIN, RING_OFFSET, Sum, Superblock, ring_blocks, sum_in};
+use crate::format::{
+    BLOCK, Block, Header, Id, Mark, RING_BLOCKS_MIN, RING_OFFSET, Sum, Superblock, ring_blocks, sum_in,
+};
 use crate::log::{Group, Log, Settings};
 
 /// Bytes to be written to the log's device before it is used, and their place in bytes.
@@ -81,6 +83,12 @@ pub fn format(id: Id, bytes: u64, disk_bytes: u64) -> Option<Vec<u8>> {
     (ring_blocks >= RING_BLOCKS_MIN).then(|| [&superblock.encode()[..], &other.encode()[..]].concat())
 }
 
+/// The end of the last byte that groups change.
+fn end_of(groups: &VecDeque<Group>) -> u64 {
+    let entries = groups.iter().flat_map(|group| &group.entries);
+    entries.map(|entry| entry.offset + entry.length).max().unwrap_or(0)
+}
+
 /// Opens a log on a device of `bytes`, which `read` reads: so many bytes at a place. The disk has `disk_bytes`. A log without changes goes with
 /// every disk that belongs to no other log.
 pub fn open<E: fmt::Debug + fmt::Display>(
@@ -139,7 +147,13 @@ pub fn open<E: fmt::Debug + fmt::Display>(
         let Header { sequence, position, epoch, entries, .. } = header;
         let end = position + whole.len() as u64 / BLOCK;
         last = vec![(place(position), whole)];
-        groups.push_back(Group { mark: Mark { epoch, ..head }, position, epoch, entries: entries.into(), at_us: now_us });
+        groups.push_back(Group {
+            mark: Mark { epoch, ..head },
+            position,
+            epoch,
+            entries: entries.into(),
+            at_us: now_us,
+        });
         head = Mark { position: end, sequence: sequence + 1, chain: sum_in(&block), epoch };
     }
     // What comes now is another epoch: nothing that was flushed is mixed with it.
@@ -147,6 +161,8 @@ pub fn open<E: fmt::Debug + fmt::Display>(
     match owner {
         Owner::Log(id) if id != superblock.id => return Err(OpenError::OtherLog),
         Owner::Nobody(_) if !groups.is_empty() => return Err(OpenError::OtherDisk),
+        // A disk that is known by more than its size may have grown.
+        Owner::Log(_) if end_of(&groups) <= disk_bytes => {}
         _ if !groups.is_empty() && superblock.disk_bytes != disk_bytes => {
             return Err(OpenError::Disk { of: superblock.disk_bytes, now: disk_bytes });
         }

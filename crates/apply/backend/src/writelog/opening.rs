@@ -128,6 +128,16 @@ pub(crate) fn open(
     };
     let marker = target.path().and_then(marker::path_for);
     let known = marker.as_deref().map(marker::read).transpose().map_err(system)?;
+    let is_new = |path: &Path| std::fs::metadata(path).map_or(true, |file| file.is_file() && file.len() == 0);
+    let lost = || {
+        let marker = marker.as_deref().map_or_else(String::new, |marker| marker.display().to_string());
+        refused(format!(
+            "it is new, but {target} has a write log: its newest writes may be there. To do without them for good, delete {marker}"
+        ))
+    };
+    if known.as_ref().is_some_and(Option::is_some) && is_new(log_path) {
+        return Err(lost());
+    }
     make(log_path, settings.bytes).map_err(system)?;
     let of_log = Options { read_only: false, unlocked: false, has_log: true, ..options.clone() };
     let device = settings.target.open(&of_log)?;
@@ -146,26 +156,26 @@ pub(crate) fn open(
         Some(Some((id, _))) => Owner::Log(*id),
     };
     if first.iter().all(|byte| *byte == 0) {
-        if let (Some(marker), Owner::Log(_)) = (&marker, owner) {
-            return Err(refused(format!(
-                "it is new, but {target} has a write log: its newest writes may be there. To do without them for good, delete {}",
-                marker.display()
-            )));
+        if let Owner::Log(_) = owner {
+            return Err(lost());
         }
         let made = nigh_writelog::format(new_id(), bytes, disk_bytes).expect("it has the least size");
         waiting.write(0, &made).and_then(|()| waiting.flush()).map_err(system)?;
     }
     let begin = Instant::now();
     let read = |place: u64, out: &mut [u8]| waiting.read(place, out);
-    let opened = nigh_writelog::open(Settings::default(), bytes, disk_bytes, owner, 0, read).map_err(|error| match error {
-        LogError::Read(error) => system(error),
-        LogError::OtherLog => {
-            let its = known.as_ref().and_then(|known| known.as_ref()).map_or("another one", |(_, log)| log);
-            refused(format!("it is not the log of {target}, which is {its}"))
-        }
-        LogError::OtherDisk => refused(format!("it holds writes of another disk than {target}: give each disk its own log")),
-        other => refused(other.to_string()),
-    })?;
+    let opened =
+        nigh_writelog::open(Settings::default(), bytes, disk_bytes, owner, 0, read).map_err(|error| match error {
+            LogError::Read(error) => system(error),
+            LogError::OtherLog => {
+                let its = known.as_ref().and_then(|known| known.as_ref()).map_or("another one", |(_, log)| log);
+                refused(format!("it is not the log of {target}, which is {its}"))
+            }
+            LogError::OtherDisk => {
+                refused(format!("it holds writes of another disk than {target}: give each disk its own log"))
+            }
+            other => refused(other.to_string()),
+        })?;
     for phase in &opened.phases {
         for (place, bytes) in phase {
             waiting.write(*place, bytes).map_err(system)?;

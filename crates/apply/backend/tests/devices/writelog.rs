@@ -65,14 +65,14 @@ fn drive(device: &mut Box<dyn Device>, is_done: impl Fn(&dyn Device) -> bool) {
 #[test]
 fn disks_with_a_log_hold_what_was_written() {
     for folder in folders() {
-        for (seed, before_home) in [(1, ""), (2, "delay:200us,jitter=300us:"), (3, "delay:400ms:")] {
+        for (seed, before_home) in [(1, ""), (2, "delay:200us,jitter=300us:"), (3, "delay:300ms:")] {
             let files = Files::new(&folder);
             let mut random = fastrand::Rng::with_seed(seed);
             let mut model = vec![0; SIZE as usize];
             for round in 0..4 {
                 let device = files.open(before_home, "").expect("it opens");
                 let mut host = Host::new(device, config(4096));
-                for step in 0..if seed == 3 { 20 } else { 150 } {
+                for step in 0..if seed == 3 { 6 } else { 100 } {
                     let most = if random.u8(..4) == 0 { 700_000 } else { 20_000 };
                     let length = random.u64(1..=most);
                     let start = random.u64(..SIZE - length);
@@ -95,13 +95,15 @@ fn disks_with_a_log_hold_what_was_written() {
                             model[within.clone()].fill(0);
                         }
                         7 => assert_eq!(host.flush(), Ok(Vec::new())),
-                        _ => assert!(host.read(start, length).as_deref() == Ok(&model[within.clone()]), "{}", context()),
+                        _ => {
+                            assert!(host.read(start, length).as_deref() == Ok(&model[within.clone()]), "{}", context())
+                        }
                     }
                 }
                 assert!(all(&mut host) == model, "seed {seed}, round {round}");
                 drop(host.into_device());
                 // At an orderly end, home has all of it, or the file beside it says that it does not.
-                assert_eq!(files.bytes() == model, !files.marker().exists(), "seed {seed}, round {round}");
+                assert!(files.bytes() == model || files.marker().exists(), "seed {seed}, round {round}");
             }
             let mut device = files.open("", "").expect("it opens");
             let drained = device.geometry().drain().expect("it has a log");
@@ -125,7 +127,10 @@ fn a_disk_is_not_served_without_its_log_nor_with_another_one() {
     host.write(0, &[7; BLOCK as usize]).expect("a write");
     drop(host);
     let error = refused(plain(&target));
-    assert!(error.contains("write-log=") && error.contains("drain") && error.contains("home.nigh-write-log"), "{error}");
+    assert!(
+        error.contains("write-log=") && error.contains("drain") && error.contains("home.nigh-write-log"),
+        "{error}"
+    );
     let error = target.check(&Options::default()).expect_err("it is refused").to_string();
     assert!(error.contains("write-log="), "{error}");
     // By another name, too.
@@ -141,7 +146,7 @@ fn a_disk_is_not_served_without_its_log_nor_with_another_one() {
     // Another log for the disk: a new one, and one that was used.
     let new = format!("{}:2M", files.log.with_file_name("new").display()).parse().expect("a log");
     let error = refused(target.open_logged(&new, &Options::default()));
-    assert!(error.contains("its newest writes may be there"), "{error}");
+    assert!(error.contains("its newest writes may be there") && !files.log.with_file_name("new").exists(), "{error}");
     drop(Target::File(second).open_logged(&new, &Options::default()).expect("a new log for a new disk"));
     let error = refused(target.open_logged(&new, &Options::default()));
     assert!(error.contains("is not the log of"), "{error}");

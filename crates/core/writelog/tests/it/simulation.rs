@@ -183,7 +183,8 @@ impl World {
             1 => (Kind::Discard, 0),
             _ => (Kind::Data, self.tokens),
         };
-        let past = Past { value, token: self.tokens, is_discard: kind == Kind::Discard, from: self.flushes, until: None };
+        let past =
+            Past { value, token: self.tokens, is_discard: kind == Kind::Discard, from: self.flushes, until: None };
         (range.start / SECTOR..range.end / SECTOR).for_each(|sector| self.past[sector as usize].push(past));
         self.log.submit(self.tokens, Change { kind, range: range.clone() });
         self.sent.insert(self.tokens, Sent { kind, range, value });
@@ -379,7 +380,8 @@ impl World {
             })
         };
         let found = (self.as_of..=self.flushes).find(|flush| fits(*flush));
-        let found = found.unwrap_or_else(|| panic!("the disk alone is as of none of the flushes {}..={}", self.as_of, self.flushes));
+        let found = found
+            .unwrap_or_else(|| panic!("the disk alone is as of none of the flushes {}..={}", self.as_of, self.flushes));
         self.as_of = found;
         for past in &mut self.past {
             let is_before = |past: &Past| past.until.is_some_and(|until| until < found) && !past.is_discard;
@@ -525,6 +527,8 @@ fn a_log_of_another_disk_is_refused() {
         if is_used {
             assert_eq!(try_open(Owner::Nobody([9; 16]), DISK), Err(OpenError::OtherDisk));
             assert_eq!(try_open(Owner::Unknown, DISK + BLOCK), Err(OpenError::Disk { of: DISK, now: DISK + BLOCK }));
+            assert_eq!(try_open(Owner::Log(ID), DISK + BLOCK), Ok(ID), "it has grown");
+            assert_eq!(try_open(Owner::Log(ID), 0), Err(OpenError::Disk { of: DISK, now: 0 }));
         }
         let read = |_: u64, out: &mut [u8]| {
             out.fill(7);
