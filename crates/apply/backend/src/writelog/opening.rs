@@ -109,8 +109,9 @@ pub(crate) fn open(
     options: &Options,
 ) -> Result<Box<dyn Device>, OpenError> {
     let home = target.open(&Options { has_log: true, ..options.clone() })?;
-    let log_path = settings.target.path().unwrap_or(Path::new(""));
-    let failed = |kind, source| OpenError { kind, action: "use the write log", path: log_path.to_owned(), source };
+    let log_path = settings.target.path();
+    let shown = || log_path.map_or_else(|| settings.target.to_string().into(), Path::to_path_buf);
+    let failed = |kind, source| OpenError { kind, action: "use the write log", path: shown(), source };
     let system = |source: io::Error| failed(OpenErrorKind::System, source);
     let refused = |text: String| failed(OpenErrorKind::Unsuitable, io::Error::other(text));
     if options.read_only {
@@ -135,10 +136,10 @@ pub(crate) fn open(
             "it is new, but {target} has a write log: its newest writes may be there. To do without them for good, delete {marker}"
         ))
     };
-    if known.as_ref().is_some_and(Option::is_some) && is_new(log_path) {
+    if known.as_ref().is_some_and(Option::is_some) && log_path.is_some_and(is_new) {
         return Err(lost());
     }
-    make(log_path, settings.bytes).map_err(system)?;
+    log_path.map_or(Ok(()), |path| make(path, settings.bytes)).map_err(system)?;
     let of_log = Options { read_only: false, unlocked: false, has_log: true, ..options.clone() };
     let device = settings.target.open(&of_log)?;
     let bytes = device.geometry().size().map_err(system)?;

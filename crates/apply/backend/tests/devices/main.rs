@@ -9,3 +9,4 @@ mod model;
 mod objects;
 mod trouble;
 mod writelog;
+mod writelog_power;
