@@ -43,6 +43,7 @@ mod timed;
 mod times;
 mod vhost;
 mod workloads;
+mod write_log;
 
 use clap::{Parser, Subcommand};
 
@@ -324,6 +325,15 @@ enum Bench {
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
     },
+    /// Writes to a slow disk through, with a write log, and back: latency, and the writes of disk and log
+    WriteLog {
+        /// How long each measurement is
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
+        /// The delay of the disk, as of `delay:`
+        #[arg(long, default_value = "5ms")]
+        delay: String,
+    },
     /// Cost of checksums of blocks in memory (`--verify`) for a hit, a miss and a write
     Verify {
         /// Rounds; in each, the caches with and without checksums take their turns
@@ -379,6 +389,7 @@ fn main() -> anyhow::Result<()> {
             mount::minimal::run(&source, &at, std::time::Duration::from_micros(delay_us), threads)
         }
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
+        Bench::WriteLog { seconds, delay } => write_log::run(std::time::Duration::try_from_secs_f64(seconds)?, &delay),
         Bench::Verify { rounds, seconds } => {
             addition::run(Addition::Checksums, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
         }

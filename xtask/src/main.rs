@@ -106,7 +106,7 @@ enum Command {
         /// Seed of the clients' requests and of the disk's losses
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// The server: nigh (in turn with write-back, write-through and a level), qemu-nbd or nbdkit
+        /// The server: nigh (in turn with write-back, write-through, a level and a write log), write-log alone, qemu-nbd or nbdkit
         #[arg(long, default_value = "nigh")]
         server: String,
     },

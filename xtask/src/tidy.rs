@@ -47,7 +47,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-advise", &[]),
     (
         "nigh-backend",
-        &["nigh-device", "nigh-engine", "nigh-level", "nigh-nbd", "nigh-objects", "nigh-text", "nigh-tls"],
+        &[
+            "nigh-device",
+            "nigh-engine",
+            "nigh-level",
+            "nigh-nbd",
+            "nigh-objects",
+            "nigh-text",
+            "nigh-tls",
+            "nigh-writelog",
+        ],
     ),
     (
         "nigh-bench",
@@ -147,6 +156,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-tracefs", &["nigh-trace"]),
     ("nigh-union", &[]),
     ("nigh-vhost", &["nigh-backend", "nigh-engine", "nigh-host", "nigh-policy", "nigh-service", "nigh-trace"]),
+    ("nigh-writelog", &[]),
     ("xtask", &["nigh-text"]),
 ];
 

@@ -396,6 +396,12 @@ pub(crate) enum ExportCommand {
         #[arg(long)]
         take_over: bool,
     },
+    /// Write everything in an export's write log to its target, and wait for that
+    Drain {
+        /// The export
+        #[arg(add = completion::exports())]
+        name: String,
+    },
     /// Disconnect an export's clients, write back its dirty blocks, and stop serving it
     Remove {
         /// The export

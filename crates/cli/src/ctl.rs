@@ -10,7 +10,7 @@ use nigh_control::sidecar;
 use nigh_service::{
     BLOCK, CandidateStatistics, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics,
     LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport,
-    PendingState, RecordingStatus, Statistics, TargetStatistics,
+    PendingState, RecordingStatus, Statistics, TargetStatistics, WriteLogStatistics,
 };
 use nigh_trace::layout::{self, Extent};
 
@@ -51,6 +51,19 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
             let status = client.status().context(path)?;
             output::print(if *json { exports_json(&status)? } else { exports(&status) }.as_bytes())
         }
+        CtlCommand::Export { what: ExportCommand::Drain { name } } => {
+            client.ask(&command).context(path)?;
+            let of = client.status()?.exports.into_iter().find(|export| export.disk.name == *name);
+            let left = of.and_then(|export| export.disk.write_log).map_or(0, |log| log.records);
+            let text = match left {
+                0 => format!("the write log of {name} is empty: its target has every write\n"),
+                left => format!(
+                    "the target of {name} has every write of before; {} came meanwhile\n",
+                    counted(left, "write")
+                ),
+            };
+            output::print(text.as_bytes())
+        }
         CtlCommand::Hint { directives: None, extents: None, .. } => {
             let answer = client.ask(&command).context(path)?;
             output::print(answer.hints.context("the answer has no hints")?.as_bytes())
@@ -90,6 +103,7 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
             Command::AddExport { name: export.disk.name, target, options: all, take_over: *take_over }
         }
         CtlCommand::Export { what: ExportCommand::List { .. } } => Command::Status {},
+        CtlCommand::Export { what: ExportCommand::Drain { name } } => Command::Drain { name: name.clone() },
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
             Command::RemoveExport { name: name.clone(), discard: *discard }
         }
@@ -282,6 +296,7 @@ fn text(status: &Statistics) -> String {
             let _ = writeln!(text, "\n{}: {target}: {trouble}.{staged}", disk.name);
         }
     }
+    text += &write_logs(status);
     text += &rates(status);
     for PendingExport { name, state, seconds } in &status.pending {
         let what = match state {
@@ -429,6 +444,50 @@ fn state(disk: &DiskStatistics) -> &'static str {
         disk if disk.targets.iter().any(|target| target.trouble.is_some()) => "trouble",
         _ => "ok",
     }
+}
+
+/// The write logs of exports.
+fn write_logs(status: &Statistics) -> String {
+    let logs = || status.exports.iter().filter_map(|of| Some((&of.disk.name, of.disk.write_log.as_ref()?)));
+    if logs().next().is_none() {
+        return String::new();
+    }
+    let mut table =
+        Table::new(&["WRITE LOG", "SIZE", "IN USE", "WRITES", "OLDEST", "LOGGED", "WRITTEN HOME", "STATE", "TARGET"]);
+    for (name, log) in logs() {
+        let state = match log {
+            WriteLogStatistics { failure: Some(_), .. } => "failed",
+            WriteLogStatistics { failing: true, full: true, .. } => "full, disk fails",
+            WriteLogStatistics { failing: true, .. } => "disk fails",
+            WriteLogStatistics { full: true, .. } => "full",
+            WriteLogStatistics { records: 0, .. } => "empty",
+            _ => "ok",
+        };
+        table.row([
+            name.clone(),
+            human_bytes(log.bytes),
+            human_bytes(log.used_bytes),
+            grouped(log.records),
+            if log.records == 0 { "-".to_owned() } else { human_span(log.oldest_seconds as u64) },
+            human_bytes(log.log_written_bytes),
+            human_bytes(log.home_written_bytes),
+            state.to_owned(),
+            log.target.clone(),
+        ]);
+    }
+    let mut text = format!("\n{table}");
+    for (name, log) in logs() {
+        if let Some(failure) = &log.failure {
+            let (ranges, bytes) = (counted(log.missing_ranges, "range"), human_bytes(log.missing_bytes));
+            let _ = writeln!(
+                text,
+                "\n{name}: its write log failed ({failure}): writes and flushes fail. Its target lacks {bytes} in {ranges}, which \
+                 go there as far as the log can be read: {}.",
+                self::ranges(&log.missing)
+            );
+        }
+    }
+    text
 }
 
 /// The requests of the last minute, the latencies since the start, and the limits of exports.

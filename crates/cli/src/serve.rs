@@ -112,6 +112,7 @@ struct FileExport {
     target: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     next: Vec<String>,
+    write_log: Option<String>,
     read_only: Option<bool>,
     write_mode: Option<WriteModeArg>,
     clients: Option<Vec<String>>,
@@ -534,6 +535,7 @@ impl FileExport {
             name,
             target,
             next,
+            write_log,
             read_only,
             write_mode,
             clients,
@@ -555,6 +557,7 @@ impl FileExport {
             options.add(&format!("next={target}")).with_context(|| format!("export {name}"))?;
         }
         let named = [
+            ("write-log", write_log),
             ("bandwidth", bandwidth),
             ("tenant", tenant),
             ("floor", floor),
@@ -839,8 +842,12 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
 /// The options of an export, in words.
 fn said(export: &ExportSettings) -> String {
     let ExportSettings { disk, clients, connections, requests } = export;
-    let DiskSettings { read_only, write_mode, iops, bandwidth, floor, ceiling, .. } = disk;
+    let DiskSettings { read_only, write_mode, iops, bandwidth, floor, ceiling, write_log, .. } = disk;
     let mut text = match (read_only, write_mode) {
+        (false, WriteMode::Through) if write_log.is_some() => ", acknowledged when its write log has it".to_owned(),
+        (false, WriteMode::Back) if write_log.is_some() => {
+            ", writes back: acknowledged in memory, in its write log at a flush or within seconds".to_owned()
+        }
         (true, WriteMode::Back) => ", read-only".to_owned(),
         (true, WriteMode::Through) => ", read-only; if that ends, writes through".to_owned(),
         (false, WriteMode::Back) => {
@@ -848,6 +855,9 @@ fn said(export: &ExportSettings) -> String {
         }
         (false, WriteMode::Through) => ", writes through: acknowledged when the device has it".into(),
     };
+    if let Some(log) = write_log {
+        let _ = write!(text, ", with the write log {log}");
+    }
     if !clients.is_empty() {
         let _ = write!(text, ", for {}", clients.join(" and "));
     }

@@ -4,11 +4,13 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use nigh_engine::{Action, Fault, Operation};
 
 use crate::stamp::Stamp;
+use crate::writelog::WriteLogState;
 
 /// Bytes above which work for each byte takes long.
 const LONG: u64 = 64 << 10;
@@ -121,6 +123,17 @@ pub trait Geometry: Send + Sync {
     /// Why it does not do what it is asked at present, in words; none if it does, as far as that is known.
     fn trouble(&self) -> Option<String> {
         None
+    }
+
+    /// The state of its write log, if it has one.
+    fn write_log(&self) -> Option<WriteLogState> {
+        None
+    }
+
+    /// Begins to write all of its write log home. The receiver gets a message when everything is home that was in the log; an error if there is
+    /// no log.
+    fn drain(&self) -> io::Result<Receiver<()>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Identity of its contents, which changes with them, also while nobody serves it; none if a change may not show.

@@ -35,6 +35,7 @@ mod target;
 mod timing;
 mod units;
 mod uring;
+mod writelog;
 
 pub use below::{LevelLink, LevelNews, RemoteLevel, ServerShare, ServerState};
 pub use custom::{Custom, CustomAction, CustomDevice, CustomRequest};
@@ -56,3 +57,4 @@ pub use signal::Signal;
 pub use stamp::{Stamp, joint_stamp};
 pub use target::Target;
 pub use timing::ReadTimer;
+pub use writelog::{WriteLogSettings, WriteLogState};

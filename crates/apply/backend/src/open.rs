@@ -41,6 +41,8 @@ pub struct Options {
     pub unlocked: bool,
     /// A disk in an object store is taken from another writer that seems to live.
     pub take_over: bool,
+    /// A file with a write log is opened with that: otherwise it is refused.
+    pub has_log: bool,
     /// The disk that the target belongs to, for the log.
     pub name: String,
 }
@@ -54,6 +56,7 @@ impl Default for Options {
             threads: false,
             unlocked: false,
             take_over: false,
+            has_log: false,
             name: String::new(),
         }
     }

@@ -29,6 +29,7 @@ use crate::objects::{FORM, ObjectTarget};
 use crate::open::{OpenFile, Options};
 use crate::remote::NbdExport;
 use crate::units::{rate, show_size, show_time, size, time};
+use crate::writelog::{WriteLogSettings, open as open_logged, refuse_without_log};
 
 const KINDS: [&str; 5] = ["raw", "unlocked", "memory", "delay", "fault"];
 /// Schemes of URIs of NBD servers, those that are not supported included.
@@ -96,9 +97,13 @@ impl Target {
         Ok(match self {
             Target::File(path) => {
                 refuse_formats(path)?;
+                refuse_stale(path, options)?;
                 Box::new(FileDevice::open(path, options)?)
             }
-            Target::Raw(path) => Box::new(FileDevice::open(path, options)?),
+            Target::Raw(path) => {
+                refuse_stale(path, options)?;
+                Box::new(FileDevice::open(path, options)?)
+            }
             Target::Unlocked(inner) => inner.open(&Options { unlocked: true, ..options.clone() })?,
             Target::Memory(size) => Box::new(Memory::new(*size)),
             Target::Nbd(export) => Box::new(export.open(options)?),
@@ -119,15 +124,24 @@ impl Target {
         })
     }
 
+    /// Opens it with a write log.
+    pub fn open_logged(&self, log: &WriteLogSettings, options: &Options) -> Result<Box<dyn Device>, OpenError> {
+        open_logged(self, log, options)
+    }
+
     /// The error that opening it would have, as far as that is found without taking it from anybody: locks are not looked at, and
     /// nothing is written. Returns its size in bytes.
     pub fn check(&self, options: &Options) -> Result<u64, OpenError> {
         match self {
             Target::File(path) => {
                 refuse_formats(path)?;
+                refuse_stale(path, options)?;
                 OpenFile::check(path, options.read_only)
             }
-            Target::Raw(path) => OpenFile::check(path, options.read_only),
+            Target::Raw(path) => {
+                refuse_stale(path, options)?;
+                OpenFile::check(path, options.read_only)
+            }
             Target::Memory(size) => Ok(*size),
             Target::Nbd(export) => export.check(options),
             Target::Objects(disk) => disk.check(),
@@ -190,6 +204,11 @@ impl Target {
     fn failed(&self, action: &'static str, source: io::Error) -> OpenError {
         OpenError { kind: OpenErrorKind::System, action, path: self.to_string().into(), source }
     }
+}
+
+/// The error if the file has a write log that is not opened with it.
+fn refuse_stale(path: &Path, options: &Options) -> Result<(), OpenError> {
+    if options.has_log { Ok(()) } else { refuse_without_log(path) }
 }
 
 fn load(modelled: &Modelled) -> Result<Profile, OpenError> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -23,6 +23,10 @@ use crate::tenants::agree_in_tenants;
 const RESIZING: Duration = Duration::from_secs(5);
 /// How long a change of a disk waits for another one.
 const CHANGING: Duration = Duration::from_secs(1);
+/// How often the end of a drain is looked for.
+const DRAIN_LOOK: Duration = Duration::from_secs(1);
+/// A drain ends with an error if the target fails all writes for so many seconds.
+const DRAIN_PATIENCE: u32 = 10;
 /// The number of attempts to write dirty blocks when a disk is closed.
 pub(crate) const CLOSING_TRIES: u32 = 3;
 
@@ -101,6 +105,7 @@ impl Common {
         if settings.targets().count() > TARGETS_MAX {
             return Err(DiskError::Targets(settings.name.clone()));
         }
+        settings.check_log()?;
         if let Some(level) = self.cache.levels.iter().find(|level| has_file(settings, level.path())) {
             return Err(DiskError::Level { name: settings.name.clone(), path: level.path().to_owned() });
         }
@@ -286,6 +291,9 @@ impl Common {
         if !settings.targets().eq(before.targets()) {
             return Err(ChangeError::Targets(settings.name));
         }
+        if settings.write_log != before.write_log {
+            return Err(ChangeError::WriteLog(settings.name));
+        }
         if settings.tenant() != before.tenant() {
             return Err(ChangeError::Moves { name: settings.name, tenant: before.tenant().to_owned() });
         }
@@ -326,6 +334,32 @@ impl Common {
             }
         }
         Ok(result?)
+    }
+
+    /// Writes back the dirty blocks of a disk, and everything in its write log to its target.
+    pub(crate) fn drain(&self, name: &str) -> Result<(), ChangeError> {
+        let disk = self.find(name)?;
+        let no_log = || ChangeError::NoWriteLog(name.to_owned());
+        let state = || disk.write_log();
+        state().ok_or_else(no_log)?;
+        // A log that failed takes no flush: what it has can go home all the same.
+        let written = self.write_back(Some(name));
+        let device = disk.devices.first().ok_or_else(no_log)?;
+        let drained = device.ask(|geometry| geometry.drain()).map_err(|_| no_log())?;
+        let mut failing_s = 0;
+        loop {
+            match drained.recv_timeout(DRAIN_LOOK) {
+                Ok(()) => return written,
+                Err(RecvTimeoutError::Disconnected) => return Err(no_log()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let state = state().ok_or_else(no_log)?;
+            failing_s = if state.is_failing { failing_s + 1 } else { 0 };
+            if failing_s >= DRAIN_PATIENCE {
+                let (records, bytes) = (state.records, state.used_bytes);
+                return Err(ChangeError::Undrained { name: name.to_owned(), records, bytes });
+            }
+        }
     }
 
     fn check_tenant(&self, settings: &DiskSettings) -> Result<(), DiskError> {
@@ -417,6 +451,18 @@ impl Common {
 }
 
 impl DiskSettings {
+    /// The error if it cannot have its write log.
+    pub(crate) fn check_log(&self) -> Result<(), DiskError> {
+        let name = || self.name.clone();
+        match &self.write_log {
+            Some(_) if !self.next.is_empty() => {
+                Err(DiskError::WriteLog { name: name(), reason: "it has several targets" })
+            }
+            Some(_) if self.read_only => Err(DiskError::WriteLog { name: name(), reason: "it is read-only" }),
+            _ => Ok(()),
+        }
+    }
+
     /// The error if the target at this place cannot have this size.
     pub(crate) fn check_size(&self, target: &Target, at: usize, size: u64) -> Result<(), DiskError> {
         let wrong = |reason| Err(DiskError::Size { name: self.name.clone(), reason });
@@ -484,7 +530,11 @@ fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
     let options = Options { read_only, take_over, block_bytes: BLOCK as u32, name: name(), ..Options::default() };
     let mut opened = Vec::new();
     for (target, at) in settings.targets().zip(0..) {
-        let device = target.open(&options).map_err(|source| DiskError::Open { name: name(), source })?;
+        let device = match &settings.write_log {
+            Some(log) => target.open_logged(log, &options),
+            None => target.open(&options),
+        };
+        let device = device.map_err(|source| DiskError::Open { name: name(), source })?;
         let geometry = device.geometry();
         let size = loop {
             match geometry.size() {

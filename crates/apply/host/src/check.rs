@@ -100,7 +100,9 @@ fn check_all(disks: &[DiskSettings]) -> Vec<DiskError> {
 
 fn check(disk: &DiskSettings) -> Result<(), DiskError> {
     let name = || disk.name.clone();
-    let options = Options { read_only: disk.read_only, block_bytes: BLOCK as u32, name: name(), ..Options::default() };
+    disk.check_log()?;
+    let (read_only, has_log) = (disk.read_only, disk.write_log.is_some());
+    let options = Options { read_only, has_log, block_bytes: BLOCK as u32, name: name(), ..Options::default() };
     for (target, at) in disk.targets().zip(0..) {
         let size = target.check(&options).map_err(|source| DiskError::Open { name: name(), source })?;
         disk.check_size(target, at, size)?;

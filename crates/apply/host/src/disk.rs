@@ -15,7 +15,7 @@ use crate::latency::Histogram;
 use crate::settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, TARGETS_MAX};
 use crate::sync::{lock, read, write};
 use crate::throttle::Throttle;
-use nigh_backend::{Extent, Stamp, joint_stamp};
+use nigh_backend::{Extent, Stamp, WriteLogState, joint_stamp};
 use nigh_content::DOMAINS_MAX;
 use nigh_engine::{Fault, Port, Region, Volume};
 use nigh_policy::Tenant;
@@ -292,6 +292,11 @@ impl Disk {
             (part.end - part.start, staged, device.trouble())
         };
         self.parts(self.size()).map(state).collect()
+    }
+
+    /// The state of its write log, if it has one.
+    pub(crate) fn write_log(&self) -> Option<WriteLogState> {
+        self.devices.first()?.ask(|geometry| Ok(geometry.write_log())).ok()?
     }
 
     /// The data that its devices have received and not made stable, in bytes, as far as they know.

@@ -169,6 +169,14 @@ pub enum DiskError {
     /// It has too many targets.
     #[error("disk {0}: at most {TARGETS_MAX} targets are possible")]
     Targets(String),
+    /// It cannot have a write log.
+    #[error("disk {name}: it cannot have a write log: {reason}")]
+    WriteLog {
+        /// The disk.
+        name: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// One of its targets cannot be opened.
     #[error("disk {name}: {source}")]
     Open {
@@ -262,6 +270,22 @@ pub enum ChangeError {
     /// The change would replace its targets.
     #[error("the targets of disk {0} cannot change while it is open: remove it and add it again")]
     Targets(String),
+    /// The change would replace its write log.
+    #[error("the write log of disk {0} cannot change while it is open: drain it, remove the disk and add it again")]
+    WriteLog(String),
+    /// It has no write log.
+    #[error("disk {0} has no write log")]
+    NoWriteLog(String),
+    /// Its write log cannot become empty.
+    #[error("disk {name}: its target fails writes; {records} writes of {bytes} bytes are in its write log only")]
+    Undrained {
+        /// The disk.
+        name: String,
+        /// Writes in the log.
+        records: u64,
+        /// Bytes of the log that they take.
+        bytes: u64,
+    },
     /// A disk cannot be opened, or not with these settings.
     #[error(transparent)]
     Disk(#[from] DiskError),

@@ -306,6 +306,12 @@ impl Host {
         self.common.write_back(name)
     }
 
+    /// Writes back the dirty blocks of a disk with a write log, and everything in the log to its target. Waits for as long as that takes; an error
+    /// if the target fails, or there is no log.
+    pub fn drain(&self, name: &str) -> Result<(), ChangeError> {
+        self.common.drain(name)
+    }
+
     /// Adapts a disk whose last target changed its size: it is written back and opened anew, with an empty cache. Waits
     /// a few seconds at most: a device that does not respond is adapted when it does.
     pub fn look_at_size(&self, disk: &Arc<Disk>) {

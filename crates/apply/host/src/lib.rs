@@ -64,7 +64,9 @@ pub use extent::FileExtent;
 pub use host::Host;
 pub use latency::{Latencies, LatencySummary};
 pub use level::{LevelServerStatistics, LevelStatistics};
-pub use nigh_backend::{ClientTlsSettings, Custom, CustomAction, CustomDevice, CustomRequest, ServerShare, Target};
+pub use nigh_backend::{
+    ClientTlsSettings, Custom, CustomAction, CustomDevice, CustomRequest, ServerShare, Target, WriteLogSettings,
+};
 pub use opening::Late;
 pub use pinned::{Pinned, PinnedMut};
 pub use session::Session;
@@ -72,7 +74,9 @@ pub use settings::{
     BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, PIN_MOST, RemoteLevelSettings,
     Settings, TARGETS_MAX, WarmSettings,
 };
-pub use statistics::{CandidateStatistics, ChoiceStatistics, DiskStatistics, HostStatistics, TargetStatistics};
+pub use statistics::{
+    CandidateStatistics, ChoiceStatistics, DiskStatistics, HostStatistics, TargetStatistics, WriteLogStatistics,
+};
 pub use tenants::{TenantStatistics, agree_in_tenants};
 
 /// The tutorial, whose programs are compiled and run.

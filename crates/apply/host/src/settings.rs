@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use nigh_backend::{ClientTlsSettings, RemoteLevel, ServerShare, Target};
+use nigh_backend::{ClientTlsSettings, RemoteLevel, ServerShare, Target, WriteLogSettings};
 use nigh_content::Scheme;
 use nigh_control::{Allocation, Config as Control, Limits};
 use nigh_engine::{Config, Files, PortConfig, Scheduler, Tenants, WriteMode};
@@ -63,6 +63,8 @@ pub struct DiskSettings {
     /// The further targets, in this order: the disk consists of its targets, one after the other. All but the last are
     /// whole blocks.
     pub next: Vec<Target>,
+    /// The log that makes writes stable before they reach the target. A disk with a log has one target.
+    pub write_log: Option<WriteLogSettings>,
     /// Writes are rejected.
     pub read_only: bool,
     /// When writes reach the device.
@@ -96,6 +98,7 @@ impl DiskSettings {
             name: name.into(),
             target,
             next: Vec::new(),
+            write_log: None,
             read_only: false,
             write_mode: WriteMode::Back,
             iops: 0,
@@ -112,6 +115,11 @@ impl DiskSettings {
     /// Its targets, one after the other.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         std::iter::once(&self.target).chain(&self.next)
+    }
+
+    /// Its targets and that of its write log: all that is opened for it.
+    pub fn opened(&self) -> impl Iterator<Item = &Target> {
+        self.targets().chain(self.write_log.iter().map(|log| &log.target))
     }
 
     /// The name of its tenant.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use nigh_backend::WriteLogState;
 use nigh_engine::{Counters, Gauges};
 use nigh_policy::{Candidate, Chosen};
 
@@ -119,6 +120,9 @@ pub struct DiskStatistics {
     /// The state of each of its targets, in order.
     #[serde(default)]
     pub targets: Vec<TargetStatistics>,
+    /// The state of its write log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_log: Option<WriteLogStatistics>,
     /// Its size in bytes.
     pub size: u64,
     /// Read requests, a long one counted once for each of its pieces.
@@ -193,6 +197,70 @@ pub struct DiskStatistics {
     pub write_latency: LatencySummary,
     /// Latency of flushes.
     pub flush_latency: LatencySummary,
+}
+
+/// The state of a disk's write log at one moment. Counts are since the disk was opened.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct WriteLogStatistics {
+    /// The log's target.
+    pub target: String,
+    /// Bytes that it has room for.
+    pub bytes: u64,
+    /// Of these, in use.
+    pub used_bytes: u64,
+    /// Writes in it that the disk's target does not have.
+    pub records: u64,
+    /// Age of the oldest of them, in seconds.
+    pub oldest_seconds: f64,
+    /// Writes to the log.
+    pub log_writes: u64,
+    /// Bytes of these.
+    pub log_written_bytes: u64,
+    /// Writes from the log to the disk's target.
+    pub home_writes: u64,
+    /// Bytes of these.
+    pub home_written_bytes: u64,
+    /// Memory for its bookkeeping, in bytes.
+    pub memory_bytes: u64,
+    /// Whether writes wait for room.
+    pub full: bool,
+    /// Whether the disk's target failed the last writes.
+    pub failing: bool,
+    /// Why it takes no more writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// With a failure, the first ranges of the disk whose newest bytes its target does not have,
+    #[serde(default)]
+    pub missing: Vec<Range<u64>>,
+    /// how many there are,
+    #[serde(default)]
+    pub missing_ranges: u64,
+    /// and their bytes.
+    #[serde(default)]
+    pub missing_bytes: u64,
+}
+
+impl WriteLogStatistics {
+    fn of(state: WriteLogState) -> WriteLogStatistics {
+        WriteLogStatistics {
+            target: state.target,
+            bytes: state.bytes,
+            used_bytes: state.used_bytes,
+            records: state.records,
+            oldest_seconds: state.oldest_us as f64 / 1e6,
+            log_writes: state.log_writes,
+            log_written_bytes: state.log_bytes,
+            home_writes: state.home_writes,
+            home_written_bytes: state.home_bytes,
+            memory_bytes: state.memory_bytes,
+            full: state.is_full,
+            failing: state.is_failing,
+            failure: state.failure,
+            missing: state.missing,
+            missing_ranges: state.missing_ranges,
+            missing_bytes: state.missing_bytes,
+        }
+    }
 }
 
 /// The state of a target of a disk at one moment.
@@ -281,6 +349,7 @@ impl Common {
             target,
             next,
             targets,
+            write_log: disk.write_log().map(WriteLogStatistics::of),
             size: disk.size(),
             reads,
             writes,

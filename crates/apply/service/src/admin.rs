@@ -80,7 +80,7 @@ impl Common {
         let mut present: Vec<ExportSettings> = self.exports().iter().map(|export| export.settings()).collect();
         present.extend(self.opening.all());
         let levels = self.host.settings().levels;
-        let of_exports = present.iter().chain([settings]).flat_map(|export| export.disk.targets());
+        let of_exports = present.iter().chain([settings]).flat_map(|export| export.disk.opened());
         let of_levels = levels.iter().map(|level| &level.target);
         allow_descriptors(self.connections_max, self.front_descriptors, of_exports.chain(of_levels))?;
         self.opening.add(settings.clone());
@@ -153,6 +153,12 @@ impl Common {
             self.find(name)?;
         }
         Ok(self.host.write_back(name)?)
+    }
+
+    /// As `Host::drain`.
+    pub(crate) fn drain(&self, name: &str) -> Result<(), ChangeError> {
+        self.find(name)?;
+        Ok(self.host.drain(name)?)
     }
 
     /// As `Host::hint_all`.

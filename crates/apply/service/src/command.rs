@@ -76,6 +76,11 @@ pub enum Command {
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
+    /// Write everything in the write log of an export to its target.
+    Drain {
+        /// The export.
+        name: String,
+    },
     /// Record the requests of clients from now on.
     Record {
         /// The selection of requests, and the file.
@@ -113,6 +118,7 @@ impl fmt::Display for Command {
             Command::Hints { name } => write!(f, "report the hints of export {name}"),
             Command::Flush { name: Some(name) } => write!(f, "flush export {name}"),
             Command::Flush { name: None } => f.write_str("flush all exports"),
+            Command::Drain { name } => write!(f, "drain the write log of export {name}"),
             Command::Record { recording } => write!(f, "record {}", recording.file.display()),
             Command::StopRecording {} => f.write_str("stop recording"),
             Command::Reload {} => f.write_str("reload"),

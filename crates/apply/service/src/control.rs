@@ -327,6 +327,7 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
         Command::Hint { name, files, directives } => common.hint_all(&name, &files, &directives)?,
         Command::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..Answer::done() }),
         Command::Flush { name } => common.write_back(name.as_deref())?,
+        Command::Drain { name } => common.drain(&name)?,
         Command::Record { recording } => common.record(recording)?,
         Command::StopRecording {} => return Ok(Answer { recording: Some(common.recorder.stop()?), ..Answer::done() }),
         Command::Reload {} => reload()?,

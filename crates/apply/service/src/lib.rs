@@ -37,7 +37,7 @@ pub use nigh_host::{
     ContentStatistics, CurvePoint, CurveStatistics, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent,
     HintError, HostStatistics, LatencySummary, LevelServerStatistics, LevelSettings, LevelStatistics, Order,
     RemoteLevelSettings, Scheme, ServerShare, Settings as HostSettings, TargetStatistics, TenantStatistics, Unwritten,
-    WarmSettings, WriteMode,
+    WarmSettings, WriteLogSettings, WriteLogStatistics, WriteMode,
 };
 
 pub use admin::warn_of_code;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use nigh_host::{
     CandidateStatistics, ChoiceStatistics, ContentStatistics, CurvePoint, CurveStatistics, DiskStatistics,
-    HostStatistics, Latencies, LevelServerStatistics, LevelStatistics, TenantStatistics,
+    HostStatistics, Latencies, LevelServerStatistics, LevelStatistics, TenantStatistics, WriteLogStatistics,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -242,6 +242,7 @@ impl Collector for Statistics {
             let help = "Memory of the disk's encoded blocks; a block that several share counts in equal parts";
             gauge("encoded_bytes", help, |export| export.encoded_bytes)?;
         }
+        self.encode_write_logs(&mut encoder)?;
         let counters: [(&str, &str, Value); 22] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),
             ("reads", "Read requests", |export| export.disk.reads),
@@ -321,6 +322,35 @@ impl Statistics {
     pub fn choices(&self) -> impl Iterator<Item = (Option<&str>, &ChoiceStatistics)> {
         let tenants = self.tenants.iter().filter_map(|of| Some((Some(of.name.as_str()), of.chosen.as_ref()?)));
         self.host.chosen.iter().map(|chosen| (None, chosen)).chain(tenants)
+    }
+
+    fn encode_write_logs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Value = fn(&WriteLogStatistics) -> u64;
+        let logs = || self.exports.iter().filter_map(|of| Some((&of.disk.name, of.disk.write_log.as_ref()?)));
+        if logs().next().is_none() {
+            return Ok(());
+        }
+        let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+        let all: [(&str, &str, MetricType, Value); 11] = [
+            ("write_log_bytes", "Room of the write log", gauge, |log| log.bytes),
+            ("write_log_used_bytes", "Of these, in use", gauge, |log| log.used_bytes),
+            ("write_log_records", "Writes in the log that the target does not have", gauge, |log| log.records),
+            ("write_log_oldest_seconds", "Age of the oldest of them", gauge, |log| log.oldest_seconds as u64),
+            ("write_log_full", "Whether writes wait for room in the log", gauge, |log| log.full.into()),
+            ("write_log_failed", "Whether the log takes no more writes", gauge, |log| log.failure.is_some().into()),
+            ("write_log_missing_bytes", "If so, bytes that the target does not have", gauge, |log| log.missing_bytes),
+            ("write_log_writes", "Writes to the log", counter, |log| log.log_writes),
+            ("write_log_written_bytes", "Bytes written to the log", counter, |log| log.log_written_bytes),
+            ("write_log_home_writes", "Writes from the log to the target", counter, |log| log.home_writes),
+            ("write_log_home_written_bytes", "Bytes of these", counter, |log| log.home_written_bytes),
+        ];
+        for (name, help, kind, value) in all {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (export, log) in logs() {
+                encode(kind, value(log), family.encode_family(&OfExport { export: export.clone() })?)?;
+            }
+        }
+        Ok(())
     }
 
     fn encode_choices(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nigh_backend::{Target, TargetError};
-use nigh_host::WriteMode;
+use nigh_host::{WriteLogSettings, WriteMode};
 use nigh_policy::{Spec, SpecError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -16,6 +16,8 @@ use crate::settings::ExportSettings;
 pub struct ExportOptions {
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "targets", deserialize_with = "read_targets")]
     pub next: Option<Vec<Target>>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_log", deserialize_with = "read_log")]
+    pub write_log: Option<WriteLogSettings>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_mode", deserialize_with = "read_mode")]
@@ -47,13 +49,13 @@ pub struct ExportOptions {
 pub enum OptionError {
     /// There is none of this name.
     #[error(
-        "'{name}' is no option of an export: next, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
+        "'{name}' is no option of an export: next, write-log, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
          floor, ceiling, policy, share{near}",
         name = .0,
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
-    /// The text after `next` is no target.
+    /// The text after `next` or `write-log` is no target.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// There is no such policy.
@@ -72,8 +74,9 @@ pub enum OptionError {
 }
 
 /// The names of options.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "next",
+    "write-log",
     "read-only",
     "write-mode",
     "client",
@@ -132,17 +135,26 @@ fn read_targets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Target>
     targets.map(Some).map_err(serde::de::Error::custom)
 }
 
+fn write_log<S: Serializer>(log: &Option<WriteLogSettings>, to: S) -> Result<S::Ok, S::Error> {
+    log.as_ref().map(WriteLogSettings::to_string).serialize(to)
+}
+
+fn read_log<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteLogSettings>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
 /// Whether `text` begins with the name of an option, as a whole word.
 fn is_option(text: &str) -> bool {
     text.split(['=', ',']).next().is_some_and(|name| NAMES.contains(&name))
 }
 
-/// The words of a list with commas between them. A target behind `next=` may have commas, too: it ends with the list, or where
-/// the next option begins.
+/// The words of a list with commas between them. A target behind `next=` or `write-log=` may have commas, too: it ends with the list, or
+/// where the next option begins.
 fn words(mut list: &str) -> Vec<&str> {
     let mut words = Vec::new();
     loop {
-        let ends = |&at: &usize| !list.starts_with("next=") || is_option(&list[at + 1..]);
+        let is_target = list.starts_with("next=") || list.starts_with("write-log=");
+        let ends = |&at: &usize| !is_target || is_option(&list[at + 1..]);
         let Some(at) = list.match_indices(',').map(|(at, _)| at).find(ends) else { break };
         words.push(&list[..at]);
         list = &list[at + 1..];
@@ -157,6 +169,7 @@ impl ExportOptions {
         let disk = &settings.disk;
         ExportOptions {
             next: Some(disk.next.clone()),
+            write_log: disk.write_log.clone(),
             read_only: Some(disk.read_only),
             write_mode: Some(disk.write_mode),
             clients: Some(settings.clients.clone()),
@@ -175,10 +188,12 @@ impl ExportOptions {
     /// Those that differ from the usual for an export called `name`.
     pub fn unusual(&self, name: &str) -> ExportOptions {
         let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
+        let usual_mode = if self.write_log.is_some() { WriteMode::Through } else { WriteMode::Back };
         ExportOptions {
             next: self.next.clone().filter(|next| !next.is_empty()),
+            write_log: self.write_log.clone(),
             read_only: self.read_only.filter(|read_only| *read_only),
-            write_mode: self.write_mode.filter(|mode| *mode != WriteMode::Back),
+            write_mode: self.write_mode.filter(|mode| *mode != usual_mode),
             clients: self.clients.clone().filter(|clients| !clients.is_empty()),
             connections: limit(self.connections),
             requests: limit(self.requests),
@@ -192,7 +207,7 @@ impl ExportOptions {
         }
     }
 
-    /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `read-only`, `read-only=no`,
+    /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `write-log=TARGET:SIZE`, `read-only`, `read-only=no`,
     /// `write-mode=through`, `client=NAME` (once for each), `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`,
     /// `tenant=NAME`, `floor=100M`, `ceiling=100M`, `policy=lirs`, `share=GROUP`; `none` instead of a number for no limit,
     /// and instead of a policy for that of the cache.
@@ -218,6 +233,7 @@ impl ExportOptions {
         };
         match name {
             "next" => self.next.get_or_insert_default().push(value.unwrap_or_default().parse()?),
+            "write-log" => self.write_log = Some(value.unwrap_or_default().parse()?),
             "read-only" => match value {
                 None | Some("yes") => self.read_only = Some(true),
                 Some("no") => self.read_only = Some(false),
@@ -269,10 +285,11 @@ impl ExportOptions {
         Ok((&text[..text.len() - length], options))
     }
 
-    /// Changes `settings`.
+    /// Changes `settings`. With a write log, writes go through the memory to the log, unless another mode is given.
     pub fn apply(&self, settings: &mut ExportSettings) {
         let ExportOptions {
             next,
+            write_log,
             read_only,
             write_mode,
             clients,
@@ -294,6 +311,10 @@ impl ExportOptions {
         let disk = &mut settings.disk;
         if let Some(next) = next {
             disk.next.clone_from(next);
+        }
+        if write_log.is_some() {
+            disk.write_log.clone_from(write_log);
+            disk.write_mode = WriteMode::Through;
         }
         disk.read_only = read_only.unwrap_or(disk.read_only);
         disk.write_mode = write_mode.unwrap_or(disk.write_mode);
@@ -318,6 +339,7 @@ impl fmt::Display for ExportOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ExportOptions {
             next,
+            write_log,
             read_only,
             write_mode,
             clients,
@@ -332,6 +354,7 @@ impl fmt::Display for ExportOptions {
             share,
         } = self;
         let mut words: Vec<String> = next.iter().flatten().map(|target| format!("next={target}")).collect();
+        words.extend(write_log.iter().map(|log| format!("write-log={log}")));
         let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
         words.extend(read_only.map(|yes| format!("read-only={}", yes_or_no(yes))));
         let mode = MODES.iter().find(|(_, known)| Some(*known) == *write_mode);
@@ -408,8 +431,29 @@ mod tests {
     }
 
     #[test]
+    fn a_write_log_makes_writes_go_through() {
+        let apply = |list: &str| {
+            let mut settings = ExportSettings::new("disk", "memory:1M".parse().unwrap());
+            let (_, options) = ExportOptions::split_off(list).unwrap();
+            options.apply(&mut settings);
+            settings
+        };
+        let settings = apply("d.img,write-log=delay:1ms,jitter=1ms:/ssd/d.log:8G,iops=5");
+        assert_eq!((settings.disk.write_mode, settings.disk.iops), (WriteMode::Through, 5));
+        let unusual = |settings| ExportOptions::of(&settings).unusual("disk").to_string();
+        assert_eq!(unusual(settings), "write-log=delay:1ms,jitter=1ms:/ssd/d.log:8G,iops=5");
+        let settings = apply("d.img,write-mode=back,write-log=/ssd/d.log:8G");
+        assert_eq!(settings.disk.write_mode, WriteMode::Back);
+        assert_eq!(unusual(settings), "write-log=/ssd/d.log:8G,write-mode=back");
+        assert!(
+            ExportOptions::split_off("d.img,write-log=/ssd/d.log").unwrap_err().to_string().contains("TARGET:SIZE")
+        );
+    }
+
+    #[test]
     fn options_are_written_as_they_are_read() {
         let all = [
+            "next=./a:b,write-log=d.log:8G,read-only=yes",
             "next=./a:b,next=c,read-only=yes,write-mode=through,client=a,client=b,connections=1,requests=none,iops=5,\
              bandwidth=3M,tenant=t,floor=1025,ceiling=none,share=g",
             "client=any",

@@ -68,7 +68,7 @@ impl Service {
         admin::check(&exports, tls.as_ref())?;
         host.disks = exports.iter().map(|export| export.disk.clone()).collect();
         let config = tls.as_ref().map(TlsSettings::configure).transpose()?;
-        let of_exports = exports.iter().flat_map(|export| export.disk.targets());
+        let of_exports = exports.iter().flat_map(|export| export.disk.opened());
         let of_levels = host.levels.iter().map(|level| &level.target);
         allow_descriptors(connections_max, front_descriptors, of_exports.chain(of_levels))?;
         let http = match &metrics {

@@ -16,6 +16,8 @@ Targets:
 
 Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config):
   next=TARGET              a target on which the disk continues (repeat for more, in order; fixed while the disk is served)
+  write-log=TARGET:SIZE    a file or block device on a fast device: writes are stable there before they are acknowledged, and reach the
+                           disk's target later (fixed while the disk is served; write-mode is then through)
   read-only                refuse writes; read-only=no allows them
   write-mode=back|through  when writes reach the device
   client=NAME              only for clients whose certificate has this name (repeat for more; client=any allows all clients)

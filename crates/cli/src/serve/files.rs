@@ -17,7 +17,7 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
     let mut rules = Rules::new();
     let Plan { settings, listen, vhost, control, record, sandbox_allow, .. } = plan;
     let Settings { host, exports, metrics, tls, .. } = settings;
-    exports.iter().flat_map(|export| export.disk.targets()).for_each(|target| rules.target(target));
+    exports.iter().flat_map(|export| export.disk.opened()).for_each(|target| rules.target(target));
     host.levels.iter().for_each(|level| rules.target(&level.target));
     host.warm.iter().for_each(|warm| rules.beside(&warm.file, change()));
     for address in listen {

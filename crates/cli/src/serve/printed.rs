@@ -96,6 +96,7 @@ fn level(LevelSettings { target, bytes }: &LevelSettings) -> String {
 fn export(export: &ExportSettings) -> FileExport {
     let ExportOptions {
         next,
+        write_log,
         read_only,
         write_mode,
         clients,
@@ -113,6 +114,7 @@ fn export(export: &ExportSettings) -> FileExport {
         name: export.disk.name.clone(),
         target: export.disk.target.to_string(),
         next: next.iter().flatten().map(ToString::to_string).collect(),
+        write_log: write_log.map(|log| log.to_string()),
         read_only,
         write_mode: write_mode.map(|mode| match mode {
             WriteMode::Back => WriteModeArg::Back,
@@ -199,6 +201,7 @@ mod tests {
                 name: String::new(),
                 target: String::new(),
                 next: vec![String::new()],
+                write_log: text(),
                 read_only: Some(false),
                 write_mode: Some(WriteModeArg::Back),
                 clients: Some(vec![String::new()]),

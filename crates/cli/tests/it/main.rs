@@ -68,3 +68,4 @@ mod unwritable;
 mod vhost;
 mod warm;
 mod words;
+mod write_log;

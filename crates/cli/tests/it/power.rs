@@ -1,7 +1,8 @@
 //! Nothing that a server promised is lost when the power fails, it is killed or asked to end, on a real file.
 //!
 //! Clients work on `nigh serve`, whose disk is a file of this process: volatile until it is synced, torn and reordered when
-//! the power fails, and forgetful when a sync fails. After each end, every sector is held against the history.
+//! the power fails, and forgetful when a sync fails. After each end, every sector is held against the history. With a write log, the log is on a
+//! second such disk, the power of either or both fails, and everything that was acknowledged has to be there.
 //! `cargo xtask power` does it 10,000 times, or to a peer; without it, a few are enough to see that it works.
 
 pub(crate) mod clients;
@@ -20,12 +21,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::loops::Loop;
 use crate::serving::{Folder, nigh};
 use clients::Shared;
-use disk::{Disk, SECTOR};
+use disk::{Disk, NAME, SECTOR};
 use history::{History, Op, Promise, Start};
 
 /// Of the disk: more than memory holds.
 const SIZE: usize = 8 << 20;
 const MEMORY: &str = "2M";
+/// Of a write log: often full.
+const LOG: usize = 3 << 19;
 const CLIENTS: usize = 3;
 /// How often a server ends, by default.
 const CUTS: u64 = 30;
@@ -59,6 +62,8 @@ enum Kind {
     Level,
     /// On a block device, by io_uring; a file on FUSE gets threads.
     Ring,
+    /// On a block device, with a write log on another file.
+    WriteLog,
     QemuNbd,
     /// Its cache filter, which acknowledges in its own file.
     NbdkitCache,
@@ -71,6 +76,7 @@ impl Kind {
             Kind::WriteThrough => "nigh --write-mode through",
             Kind::Level => "nigh --level",
             Kind::Ring => "nigh on a block device",
+            Kind::WriteLog => "nigh with a write log",
             Kind::QemuNbd => "qemu-nbd --cache=writeback",
             Kind::NbdkitCache => "nbdkit --filter=cache",
         }
@@ -79,10 +85,11 @@ impl Kind {
     /// The kinds that this name has in the environment.
     fn named(name: &str) -> Vec<Kind> {
         match name {
-            "nigh" => vec![Kind::WriteBack, Kind::WriteThrough, Kind::Level, Kind::Ring],
+            "nigh" => vec![Kind::WriteBack, Kind::WriteThrough, Kind::Level, Kind::Ring, Kind::WriteLog],
+            "write-log" => vec![Kind::WriteLog],
             "qemu-nbd" => vec![Kind::QemuNbd],
             "nbdkit" => vec![Kind::NbdkitCache],
-            _ => panic!("'{name}': expected nigh, qemu-nbd or nbdkit"),
+            _ => panic!("'{name}': expected nigh, write-log, qemu-nbd or nbdkit"),
         }
     }
 
@@ -112,9 +119,12 @@ impl Kind {
                 peer("nbdkit", &["-f", "-U", &socket, "--filter=cache", "file", &file, "cache=writeback"])
             }
             _ => {
-                let (disk, listen) = (format!("disk={image}"), format!("unix:{socket}"));
+                let (mut disk, listen) = (format!("disk={image}"), format!("unix:{socket}"));
+                if self == Kind::WriteLog {
+                    disk += &format!(",write-log={}:{LOG}B", folder.path("fast").join(NAME).display());
+                }
                 let level = format!("file:{}:4M", folder.text("level"));
-                let mode = if self == Kind::WriteThrough { "through" } else { "back" };
+                let mode = if matches!(self, Kind::WriteThrough | Kind::WriteLog) { "through" } else { "back" };
                 let mut more = vec!["--memory", MEMORY, "--write-mode", mode, &disk];
                 if self == Kind::Level {
                     more.extend(["--level", &level]);
@@ -192,6 +202,13 @@ impl Row {
         format!("{:27}{}", "server", COLUMNS.map(|column| format!("  {column:>7}")).concat())
     }
 
+    fn count(&mut self, end: End, histories: &[History]) {
+        self.ends[ENDS.iter().position(|other| *other == end).expect("one of them")] += 1;
+        let all = || histories.iter().flat_map(|history| &history.ops);
+        self.ops += all().filter(|op: &&Op| op.ended.is_some()).count() as u64;
+        self.flushes += histories.iter().map(|history| history.flushes.len() as u64).sum::<u64>();
+    }
+
     fn text(&self, name: &str) -> String {
         let [power, kill, term] = self.ends;
         let Row { ops, flushes, failed_syncs, volatile, lost, stuck, losses, .. } = *self;
@@ -205,6 +222,8 @@ impl Row {
 struct Bench {
     /// Unmounted before its folder is removed.
     disk: Disk,
+    /// With a write log, the disk that has it.
+    fast: Option<Disk>,
     folder: Folder,
     shared: Shared,
     sectors: Vec<Start>,
@@ -212,23 +231,22 @@ struct Bench {
 
 impl Bench {
     /// `None` if this system mounts no such disk.
-    fn new(test: &str, seed: u64) -> Option<Bench> {
+    fn new(test: &str, seed: u64, has_log: bool) -> Option<Bench> {
         let folder = Folder::new();
-        std::fs::create_dir(folder.path("disk")).unwrap();
-        let disk = match Disk::new(&folder.path("disk"), SIZE, seed) {
-            Ok(disk) => disk,
-            Err(error) => {
-                println!("skipped: {test}: no FUSE file system can be mounted: {error}");
-                return None;
-            }
+        let mount = |name: &str, bytes, seed| {
+            std::fs::create_dir(folder.path(name)).unwrap();
+            let disk = Disk::new(&folder.path(name), bytes, seed);
+            disk.inspect_err(|error| println!("skipped: {test}: no FUSE file system can be mounted: {error}")).ok()
         };
+        let disk = mount("disk", SIZE, seed)?;
+        let fast = if has_log { Some(mount("fast", LOG, seed + 1)?) } else { None };
         let shared = Shared {
             sectors: SIZE / SECTOR,
             now: AtomicU64::new(0),
             values: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         };
-        Some(Bench { disk, folder, shared, sectors: vec![Start::default(); SIZE / SECTOR] })
+        Some(Bench { disk, fast, folder, shared, sectors: vec![Start::default(); SIZE / SECTOR] })
     }
 
     fn round(&mut self, kind: Kind, end: End, random: &mut Rng, row: &mut Row) -> Result<(), String> {
@@ -237,12 +255,17 @@ impl Bench {
         let time = Duration::from_micros(random.u64(..longest * 1000));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.u64(..)).collect();
         self.disk.start(failing);
-        let device = (kind == Kind::Ring).then(|| Loop::attach(self.disk.file()).expect("a block device"));
+        // Syncs of a log fail seldom enough that it goes on.
+        self.fast.iter().for_each(|fast| fast.start(failing / 5));
+        let is_device = matches!(kind, Kind::Ring | Kind::WriteLog);
+        // With two disks, the power of either may fail alone.
+        let off = if self.fast.is_some() { random.u8(1..4) } else { 1 };
+        let device = is_device.then(|| Loop::attach(self.disk.file()).expect("a block device"));
         let image = device.as_ref().map_or(self.disk.file(), Loop::path);
         let mut server = Server::start(kind, &self.folder, image);
         assert!(kind != Kind::Ring || server.has_ring(), "it has no io_uring");
         self.shared.is_over.store(false, Ordering::Relaxed);
-        let (shared, disk) = (&self.shared, &self.disk);
+        let (shared, disk, fast) = (&self.shared, &self.disk, &self.fast);
         let socket = server.socket.clone();
         let (clean, found) = std::thread::scope(|scope| {
             let socket = &socket;
@@ -250,7 +273,10 @@ impl Bench {
             let workers: Vec<_> = seeds.into_iter().enumerate().map(work).collect();
             std::thread::sleep(time);
             if end == End::Power {
-                disk.cut();
+                if off & 1 > 0 {
+                    disk.cut();
+                }
+                fast.iter().filter(|_| off & 2 > 0).for_each(|fast| fast.cut());
             }
             server.signal(if end == End::Term { Signal::TERM } else { Signal::KILL });
             let begin = Instant::now();
@@ -271,6 +297,10 @@ impl Bench {
         row.stuck += u64::from(clean.is_err());
         let clean = clean?;
         let (histories, multi): (Vec<History>, Vec<bool>) = found?.into_iter().unzip();
+        row.count(end, &histories);
+        if self.fast.is_some() {
+            return self.check_logged(kind, end, &histories, multi.iter().all(|multi| *multi), row);
+        }
         let kept = match (kind, end) {
             // A peer promises nothing but what was flushed.
             _ if kind.is_peer() => false,
@@ -299,13 +329,43 @@ impl Bench {
             let values = versions.iter().map(|bytes| Ok(history::decode(sector, bytes)?[0]));
             self.sectors[sector].older = values.collect::<Result<_, String>>()?;
         }
-        row.ends[ENDS.iter().position(|other| *other == end).expect("one of them")] += 1;
-        row.ops +=
-            histories.iter().flat_map(|history| &history.ops).filter(|op: &&Op| op.ended.is_some()).count() as u64;
-        row.flushes += histories.iter().map(|history| history.flushes.len() as u64).sum::<u64>();
         row.failed_syncs += counts.failed_syncs;
         row.volatile += counts.volatile;
         row.lost += counts.lost;
+        verdict
+    }
+}
+
+impl Bench {
+    /// With a write log, a new server has to return all that was acknowledged, whichever power failed.
+    fn check_logged(
+        &mut self,
+        kind: Kind,
+        end: End,
+        histories: &[History],
+        is_shared: bool,
+        row: &mut Row,
+    ) -> Result<(), String> {
+        let disks = || std::iter::once(&self.disk).chain(&self.fast);
+        if end == End::Term {
+            disks().for_each(Disk::cut);
+        }
+        for counts in disks().map(Disk::counts) {
+            row.failed_syncs += counts.failed_syncs;
+            row.volatile += counts.volatile;
+            row.lost += counts.lost;
+        }
+        disks().for_each(|disk| disk.start(0));
+        let device = Loop::attach(self.disk.file()).expect("a block device");
+        let server = Server::start(kind, &self.folder, device.path());
+        let left = clients::read_all(&server.socket, kind.export(), SIZE)?;
+        // It is killed: what goes home at the moment is repeated in the next round.
+        drop(server);
+        drop(device);
+        let left = history::decode(0, &left)?;
+        let verdict = history::check(&self.sectors, histories, &left, Promise::Acknowledged, is_shared);
+        row.losses += u64::from(verdict.is_err());
+        self.sectors = left.into_iter().map(|value| Start { value, ..Start::default() }).collect();
         verdict
     }
 }
@@ -315,8 +375,8 @@ fn end_often(test: &str, kinds: &[Kind], cuts: u64, seed: u64) {
     println!("seed {seed}\n{}", Row::title());
     for (at, kind) in kinds.iter().enumerate() {
         let mut random = Rng::with_seed(seed + at as u64);
-        let Some(mut bench) = Bench::new(test, random.u64(..)) else { return };
-        if *kind == Kind::Ring && Loop::attach(bench.disk.file()).is_none() {
+        let Some(mut bench) = Bench::new(test, random.u64(..), *kind == Kind::WriteLog) else { return };
+        if matches!(kind, Kind::Ring | Kind::WriteLog) && Loop::attach(bench.disk.file()).is_none() {
             println!("skipped: {test}, {}: losetup attaches no device here", kind.name());
             continue;
         }

@@ -36,6 +36,7 @@ mod line;
 mod loads;
 mod memory;
 mod notice;
+mod own;
 mod placement;
 mod port;
 mod predictions;
@@ -74,6 +75,7 @@ pub use engine::Engine;
 pub use error::ConfigError;
 pub use files::{Files, Piece};
 pub use level::{LevelConfig, Stored};
+pub use own::OwnFrames;
 pub use port::PortConfig;
 pub use published::{Noted, Published};
 pub use request::{

@@ -143,6 +143,11 @@ impl Host {
         self.ended.remove(&token).expect("just seen")
     }
 
+    /// The outcome of a request, if there is one.
+    pub(crate) fn try_end(&mut self, token: u64) -> Option<Ended> {
+        self.ended.remove(&token)
+    }
+
     pub(crate) fn read(&mut self, offset: u64, length: u64) -> Ended {
         let token = self.begin(Op::Read, offset, length, &[]);
         self.end(token)

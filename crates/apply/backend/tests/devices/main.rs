@@ -8,3 +8,5 @@ mod model;
 #[cfg(feature = "objects")]
 mod objects;
 mod trouble;
+mod writelog;
+mod writelog_power;

@@ -83,6 +83,18 @@ pub(crate) fn work(
     }
 }
 
+/// All bytes of a disk.
+pub(crate) fn read_all(socket: &Path, export: &str, size: usize) -> Result<Vec<u8>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("it cannot be read afterwards: {error}");
+    let stream = UnixStream::connect(socket).map_err(|error| failed(&error))?;
+    let mut link = Client::connect(stream, export, &[]).map_err(|error| failed(&error))?;
+    let mut all = Vec::new();
+    while all.len() < size {
+        all.extend(link.read(all.len() as u64, (size - all.len()).min(1 << 20)).map_err(|error| failed(&error))?);
+    }
+    Ok(all)
+}
+
 fn submit(
     shared: &Shared,
     link: &mut Client<UnixStream>,

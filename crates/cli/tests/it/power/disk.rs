@@ -11,6 +11,8 @@ use nigh_testkit::fuse::{Device, Mounted};
 
 /// Bytes of a sector: a power cut tears writes between sectors, not within.
 pub(crate) const SECTOR: usize = 512;
+/// The name of its file.
+pub(crate) const NAME: &str = "image";
 /// The longest that a write or sync takes, in microseconds.
 const DELAY_US: u64 = 300;
 

@@ -1,0 +1,3 @@
+//! Logs on devices that lose power.
+
+mod simulation;
