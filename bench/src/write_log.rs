@@ -15,14 +15,14 @@ use crate::peers::Peer;
 /// Of the disk.
 const BYTES: u64 = 256 << 20;
 const BLOCK: u64 = 4096;
-/// What clients write to again and again: an eighth of the disk.
+/// The part that clients write to again and again: an eighth of the disk.
 const HOT: u64 = BYTES / 8 / BLOCK;
 
 /// Name, options of the disk, and whether a flush follows each write.
 const SERVERS: [(&str, &str); 3] =
     [("through", ",write-mode=through"), ("write log", ",write-log=LOG"), ("write-back", "")];
 
-/// What a client does: requests at a time, and writes between two flushes; 0 for no flush.
+/// The load of a client: requests at a time, and writes between two flushes; 0 for no flush.
 const WORK: [(&str, usize, u64); 4] =
     [("write", 1, 0), ("write, flush", 1, 1), ("16 at a time", 16, 0), ("16 at a time, flush after 64", 16, 64)];
 

@@ -323,7 +323,7 @@ impl Logged {
 
     fn commit_flushed(&mut self, now: Instant, result: Result<(), Fault>) {
         if let Err(fault) = result {
-            // What the flush did not cover is written again.
+            // Changes that the flush did not cover are written again.
             return self.commit_failed(now, fault);
         }
         self.end_commit();

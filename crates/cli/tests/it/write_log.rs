@@ -18,7 +18,7 @@ fn ctl(folder: &Folder, arguments: &[&str]) -> Output {
     ctl.args(["ctl", "--control", &folder.text("control")]).args(arguments).output().unwrap()
 }
 
-/// What a server says that does not start.
+/// The error of a server that does not start.
 fn refused(arguments: &[&str]) -> String {
     let output = nigh(&["--listen", "unix:refused"], arguments).output().unwrap();
     assert!(!output.status.success(), "{output:?}");

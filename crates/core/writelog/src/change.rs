@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a change does.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// New bytes.
@@ -35,7 +35,7 @@ impl Kind {
 /// A change of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What it does.
+    /// Its effect.
     pub kind: Kind,
     /// Of the disk, in bytes. It begins at a multiple of [`BLOCK`](crate::BLOCK), and ends at one or at the end of the disk.
     pub range: Range<u64>,

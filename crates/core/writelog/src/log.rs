@@ -73,7 +73,7 @@ impl GroupPlan {
     }
 }
 
-/// What is written to the log's device in any order, and then flushed.
+/// Blocks that are written to the log's device in any order, and then flushed.
 #[derive(Clone, Debug)]
 pub struct Commit {
     /// A superblock and its place in bytes.
@@ -98,7 +98,7 @@ pub enum Source {
 pub struct Piece {
     /// Of the disk, in bytes.
     pub range: Range<u64>,
-    /// Where its bytes are.
+    /// The place of its bytes.
     pub source: Source,
 }
 
@@ -117,7 +117,7 @@ pub struct Reading {
 pub struct HomeOp {
     /// Of the disk, in bytes; empty for a flush.
     pub range: Range<u64>,
-    /// What is done.
+    /// The work.
     pub work: HomeWork,
 }
 
@@ -448,7 +448,7 @@ impl Log {
                 Kind::Discard => {
                     let overlaps =
                         |entry: &Entry| entry.offset < range.end && range.start < entry.offset + entry.length;
-                    // What this group has of the range is not known to `resolve`.
+                    // `resolve` does not know the part of the range that is in this group.
                     if entries.iter().any(overlaps) {
                         break;
                     }
@@ -474,7 +474,7 @@ impl Log {
         (start + blocks - tail <= ring).then_some(start)
     }
 
-    /// What is to be written to the log's device, if anything. The next one comes after [`Log::committed`] or [`Log::fail`].
+    /// The blocks to be written to the log's device, if any. The next one comes after [`Log::committed`] or [`Log::fail`].
     pub fn next_commit(&mut self, now_us: u64) -> Option<Commit> {
         if self.committing.is_some() || self.is_broken {
             return None;
@@ -692,7 +692,8 @@ impl Log {
     /// The oldest epoch is home and stable.
     fn retire(&mut self) {
         let Some(epoch) = self.groups.front().map(|group| group.epoch) else { return };
-        while let Some(group) = self.groups.pop_front_if(|group| group.epoch == epoch) {
+        while self.groups.front().is_some_and(|group| group.epoch == epoch) {
+            let Some(group) = self.groups.pop_front() else { break };
             self.records -= group.entries.len() as u64;
             group.placed().for_each(|(range, ..)| self.newest.remove(range, epoch));
         }

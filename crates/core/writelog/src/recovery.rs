@@ -5,7 +5,7 @@
 //!    The first place without one is the head. Whatever is after it was never acknowledged.
 //! 3. The last group may have been read from a cache of the system and not be stable, because a sync failed. It is written again, and so is the
 //!    superblock, before anything else. All earlier groups are stable: a commit begins after the one before it was flushed.
-//! 4. A superblock with a new session follows, alone. So no group of this session equals one that was dropped, and no stale one continues it.
+//! 4. A superblock with a new session follows, alone. No group of this session can then equal one that was dropped, and no stale one continues it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,7 +23,7 @@ pub type Rewrite = (u64, Vec<u8>);
 pub struct Opened {
     /// The log.
     pub log: Log,
-    /// What is to be written first.
+    /// The blocks to be written first.
     pub phases: [Vec<Rewrite>; 2],
     /// Groups that are not home.
     pub groups: u64,
@@ -156,7 +156,7 @@ pub fn open<E: fmt::Debug + fmt::Display>(
         });
         head = Mark { position: end, sequence: sequence + 1, chain: sum_in(&block), epoch };
     }
-    // What comes now is another epoch: nothing that was flushed is mixed with it.
+    // Later groups are of another epoch: nothing that was flushed is mixed with them.
     head.epoch += 1;
     match owner {
         Owner::Log(id) if id != superblock.id => return Err(OpenError::OtherLog),

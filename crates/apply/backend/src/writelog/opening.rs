@@ -2,7 +2,7 @@
 //!
 //! 1. The log's file is made if it does not exist, and both devices are opened and locked.
 //! 2. Recovery reads the log, and refuses one that belongs to another disk.
-//! 3. What recovery asks for is written and flushed. Then the marker beside the disk's file is, and only then the log is used.
+//! 3. The blocks that recovery names are written and flushed. Then the marker beside the disk's file is, and only then the log is used.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;

@@ -85,7 +85,7 @@ fn disks_with_a_log_hold_what_was_written() {
                             model[within.clone()].copy_from_slice(&data);
                         }
                         op @ 5..7 => {
-                            // What was discarded may be there or not until it is zeroed.
+                            // Discarded bytes may be there or not until they are zeroed.
                             if op == 5 {
                                 let token = host.begin(Op::Trim, start, length, &[]);
                                 assert_eq!(host.end(token), Ok(Vec::new()));

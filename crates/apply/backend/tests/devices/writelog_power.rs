@@ -1,6 +1,6 @@
 //! A disk with a write log on two devices of this process that lose what was not flushed: torn, in any order, and after flushes that fail.
 //!
-//! The power of either or both fails, or only the process that serves the disk ends, under writes and reads. What was acknowledged has to be there.
+//! The power of either or both fails, or only the process that serves the disk ends, under writes and reads. Acknowledged writes have to be there.
 //! `NIGH_CUTS` sets how often, `NIGH_SEED` what happens.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const SIZE: usize = BLOCKS * BLOCK - 1024;
 /// Of the log: often full.
 const LOG: usize = 1 << 20;
 const SECTOR: usize = 512;
-/// Ends of a disk, unless said otherwise.
+/// Ends of a disk, if no other number is given.
 const CUTS: u64 = 40;
 /// Requests at a time.
 const DEPTH: usize = 6;
