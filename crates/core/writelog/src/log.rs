@@ -692,7 +692,8 @@ impl Log {
     /// The oldest epoch is home and stable.
     fn retire(&mut self) {
         let Some(epoch) = self.groups.front().map(|group| group.epoch) else { return };
-        while let Some(group) = self.groups.pop_front_if(|group| group.epoch == epoch) {
+        while self.groups.front().is_some_and(|group| group.epoch == epoch) {
+            let Some(group) = self.groups.pop_front() else { break };
             self.records -= group.entries.len() as u64;
             group.placed().for_each(|(range, ..)| self.newest.remove(range, epoch));
         }
