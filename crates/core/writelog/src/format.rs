@@ -2,7 +2,7 @@
 //!
 //! A *group* is a header of one block and the data of its entries, each padded to whole blocks. It never wraps: a group that does not fit
 //! before the end of the ring begins at its start. Positions count blocks since the log was made, so the place of one in the ring is its
-//! remainder. A header has the checksum of the header before it (its *chain*), which a stale group at the expected place does not have.
+//! remainder. A header has the checksum of the header before it (its *chain*), which a group of an earlier session at the expected place does not have.
 
 use std::hash::Hasher;
 use twox_hash::XxHash3_64;

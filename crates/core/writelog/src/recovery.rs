@@ -5,7 +5,8 @@
 //!    The first place without one is the head. Whatever is after it was never acknowledged.
 //! 3. The last group may have been read from a cache of the system and not be stable, because a sync failed. It is written again, and so is the
 //!    superblock, before anything else. All earlier groups are stable: a commit begins after the one before it was flushed.
-//! 4. A superblock with a new session follows, alone. No group of this session can then equal one that was dropped, and no stale one continues it.
+//! 4. A superblock with a new session follows, alone. No group of this session can then equal one that was dropped, and none of an earlier session
+//!    continues it, even if the device loses what it called stable.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -65,7 +65,7 @@ fn drive(device: &mut Box<dyn Device>, is_done: impl Fn(&dyn Device) -> bool) {
 #[test]
 fn disks_with_a_log_hold_what_was_written() {
     for folder in folders() {
-        for (seed, before_home) in [(1, ""), (2, "delay:200us,jitter=300us:"), (3, "delay:300ms:")] {
+        for (seed, before_home) in [(1, ""), (2, "delay:200us,jitter=300us:"), (3, "delay:60ms:")] {
             let files = Files::new(&folder);
             let mut random = fastrand::Rng::with_seed(seed);
             let mut model = vec![0; SIZE as usize];

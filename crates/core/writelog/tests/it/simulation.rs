@@ -538,6 +538,49 @@ fn a_log_of_another_disk_is_refused() {
     }
 }
 
+/// What a read has found in the log stays there until the read is over, although it goes home and the ring comes round.
+#[test]
+fn the_place_of_a_read_is_not_overwritten() {
+    let mut world = World::new(7);
+    world.failing = 0;
+    while world.log.statistics(0).records == 0 {
+        world.submit();
+        world.commit();
+    }
+    let found = |log: &mut Log| {
+        let reading = log.read(0..DISK);
+        let place = reading.pieces.iter().find_map(|piece| match piece.source {
+            Source::Log(place) => Some((place, piece.range.end - piece.range.start)),
+            _ => None,
+        });
+        (reading.pin, place)
+    };
+    let (mut pin, mut place) = found(&mut world.log);
+    while place.is_none() {
+        world.log.unpin(pin);
+        world.submit();
+        world.commit();
+        (pin, place) = found(&mut world.log);
+    }
+    let (at, length) = place.unwrap();
+    let bytes = |world: &World| world.device.current[at as usize..(at + length) as usize].to_vec();
+    let before = bytes(&world);
+    let steps = |world: &mut World| {
+        for _ in 0..3000 {
+            world.now_us += 100;
+            world.submit();
+            world.commit();
+            world.go_home();
+        }
+    };
+    steps(&mut world);
+    assert!(bytes(&world) == before, "it was overwritten");
+    assert!(world.log.statistics(0).is_full, "nothing else has room");
+    world.log.unpin(pin);
+    steps(&mut world);
+    assert!(bytes(&world) != before, "its space is used again");
+}
+
 /// A full log makes changes wait and loses none; if the disk fails, they are refused after a while.
 #[test]
 fn a_full_log_waits_for_the_disk_and_refuses_when_that_fails() {
