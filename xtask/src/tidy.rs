@@ -118,6 +118,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-output",
             "nigh-policy",
             "nigh-prefetch",
+            "nigh-report",
             "nigh-text",
             "nigh-tls",
             "nigh-trace",
