@@ -21,6 +21,8 @@ const FILES: &[&str] = &[
     "usr/lib/systemd/system/nigh-guard.service",
     "usr/lib/sysusers.d/nigh.conf",
     "etc/nigh/nigh.toml",
+    "usr/share/nigh/prometheus/nigh.rules.yml",
+    "usr/share/nigh/grafana/nigh.json",
     "usr/share/man/man1/nigh.1.gz",
     "usr/share/man/man1/nigh-serve.1.gz",
     "usr/share/man/man1/nigh-ctl-export-list.1.gz",

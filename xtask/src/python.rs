@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::report::Report;
 use crate::run::{builds, check, root};
@@ -100,6 +100,8 @@ pub(crate) fn distribution() -> anyhow::Result<()> {
     wheel.args(["wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir"]).arg(&folder);
     check(wheel.arg(&sources).env("CARGO_TARGET_DIR", builds()))?;
     let wheel = only(&folder, ".whl")?;
+    let name = wheel.file_name().unwrap_or_default().to_string_lossy();
+    ensure!(name.starts_with("nigh_cache-"), "{name}: docs/sweep.md has another name of the package");
     println!("{}: {} bytes", wheel.display(), std::fs::metadata(&wheel)?.len());
     for minor in 9..20 {
         let interpreter = format!("python3.{minor}");
@@ -110,9 +112,10 @@ pub(crate) fn distribution() -> anyhow::Result<()> {
             println!("skipped: {interpreter}: it is not installed");
             continue;
         }
-        // The wheel is for 3.10 and later; 3.9 has one of its own.
-        let package = if minor < 10 { &sources } else { &wheel };
-        check(pip(&fresh).arg(package).arg("pandas").env("CARGO_TARGET_DIR", builds()))?;
+        // The wheel is for 3.10 and later; 3.9 has one of its own. With the extra of a worker, as docs/sweep.md installs it.
+        let mut package = if minor < 10 { &sources } else { &wheel }.clone().into_os_string();
+        package.push("[dask,pandas]");
+        check(pip(&fresh).arg(package).env("CARGO_TARGET_DIR", builds()))?;
         check(Command::new(fresh.join("bin/python")).arg(root().join("crates/choose/python/tests/smoke.py")))?;
     }
     Ok(())

@@ -26,6 +26,7 @@ const PACKAGES: &[&str] = &[
     "nbdkit",
     "pkg-config",
     "postgresql",
+    "prometheus",
     "python3-libnbd",
     "python3-venv",
     "qemu-system-x86",

@@ -127,6 +127,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-output",
             "nigh-policy",
             "nigh-prefetch",
+            "nigh-report",
             "nigh-text",
             "nigh-tls",
             "nigh-trace",
@@ -197,6 +198,7 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
         }
         own_paths(path, &text, &mut wrong);
         wrong.extend(words::wrong(path, &text));
+        strangers(path, &text, &mut wrong);
     }
     unreferenced(&root, &files, &mut wrong);
     file_circles(&root, &files, &mut wrong);
@@ -287,6 +289,44 @@ fn own_paths(path: &Path, text: &str, wrong: &mut Vec<String>) {
     }
 }
 
+/// `nigh` of the Python index belongs to somebody else: no command installs it, and no requirement names it.
+fn strangers(path: &Path, text: &str, wrong: &mut Vec<String>) {
+    if path == Path::new("xtask/src/tidy.rs") {
+        return;
+    }
+    for (at, _) in text.lines().enumerate().filter(|(_, line)| names_stranger(line)) {
+        wrong.push(format!(
+            "{}:{}: 'nigh' of the Python index is another project; ours is nigh-cache",
+            path.display(),
+            at + 1
+        ));
+    }
+}
+
+/// Whether a line installs `nigh` from the Python index, or requires it with extras.
+fn names_stranger(line: &str) -> bool {
+    let installs = |command: &str| {
+        let (_, arguments) = line.split_once(command)?;
+        // In prose, a command ends with its quote, and elsewhere where a comment begins.
+        let arguments = arguments.split(['`', '#']).next().unwrap_or_default();
+        let quotes = ['"', '\'', '(', ')', ',', ';', '.', '\\'];
+        arguments.split_whitespace().map(|word| word.trim_matches(quotes)).find(|word| {
+            let end = word.find(|letter: char| "[=<>!~@".contains(letter)).unwrap_or(word.len());
+            word[..end].trim_end_matches(quotes) == "nigh"
+        })
+    };
+    let has_extras = line.match_indices("nigh[").any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let inside = line[at..].split(['[', ']']).nth(1).unwrap_or_default();
+        !before.is_some_and(|letter| letter.is_alphanumeric() || "_-./".contains(letter))
+            && inside.chars().all(|letter| letter.is_alphanumeric() || ",.- ".contains(letter))
+    });
+    has_extras
+        || ["pip install", "pip download", "pipx install", "pip add", "uv add"]
+            .iter()
+            .any(|command| installs(command).is_some())
+}
+
 /// Imports between the files of a crate go one way.
 fn file_circles(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) {
     let mut crates: BTreeMap<PathBuf, BTreeMap<String, String>> = BTreeMap::new();
@@ -346,6 +386,38 @@ fn unreferenced(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) {
         let is_bin = above.file_name().is_some_and(|name| name == "bin");
         if !is_bin && !declared.get(&above).is_some_and(|names| names.contains(&name)) {
             wrong.push(format!("{}: no module names it", path.display()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod installed {
+    use super::*;
+
+    #[test]
+    fn only_the_package_of_others_is_named_by_a_line() {
+        for line in [
+            "pip install nigh",
+            "    pip install 'nigh[dask]'   # everywhere",
+            "raise ImportError(\"plots: pip install nigh\")",
+            "pip install --upgrade nigh==0.1.0",
+            "pip install pandas \"nigh>=0.1\"",
+            "requires = [\"nigh[plot]\"]",
+            "uv add nigh",
+        ] {
+            assert!(names_stranger(line), "{line}");
+        }
+        for line in [
+            "pip install nigh-cache",
+            "pip install \"$(ls wheels/nigh_cache-*.whl)[dask]\"",
+            "pip install '.[plot,pandas]'   # in a checkout of nigh",
+            "it needs `pip install '.[plot,pandas]'` in a checkout of nigh",
+            "pip install ./nigh",
+            "cargo install --path crates/cli, which installs nigh",
+            "let first = nigh[&at];",
+            "the module is `nigh`",
+        ] {
+            assert!(!names_stranger(line), "{line}");
         }
     }
 }

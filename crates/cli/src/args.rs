@@ -10,6 +10,7 @@ mod mount;
 mod programs;
 mod serving;
 mod trace;
+mod watch;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
 use serving::SERVE_HELP;
 pub(crate) use trace::{LayoutArgs, OrderArg, TraceCommand};
+pub(crate) use watch::WatchArgs;
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -238,13 +240,8 @@ pub(crate) struct ServeArgs {
     /// Most clients at a time [default: 1024]
     #[arg(long, value_name = "N")]
     pub(crate) connections: Option<usize>,
-    /// Serve statistics over HTTP here: /metrics for Prometheus, /json; addresses of other than this machine need
-    /// --metrics-token
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
-    /// Serve statistics only to clients that send the token in this file ('Authorization: Bearer TOKEN')
-    #[arg(long, value_name = "FILE")]
-    pub(crate) metrics_token: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
     /// The server's certificate (PEM), followed by any intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -312,7 +309,7 @@ pub(crate) enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Change memory, policy, read-ahead or an export
+    /// Change memory, policy, read-ahead, an export, or which requests are slow
     Set {
         #[command(subcommand)]
         what: SetCommand,
@@ -368,6 +365,8 @@ pub(crate) enum SetCommand {
     /// Read-ahead for sequential reads, including those of connected clients: none, auto, one-block, linux:max=128K or
     /// extent:64K
     Readahead { readahead: String },
+    /// Time beyond which requests are logged as slow, such as 100ms, or none
+    Slow { time: String },
     /// Options of an export ('nigh serve --help' lists them)
     Export {
         /// The export

@@ -10,7 +10,7 @@ use nigh_control::sidecar;
 use nigh_service::{
     BLOCK, CandidateStatistics, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics,
     LatencySummary, LenderClient, LenderCounts, LenderFile, LenderStatistics, LevelServerStatistics, PendingExport,
-    PendingState, RecordingStatus, Statistics, TargetStatistics, WriteLogStatistics,
+    PendingState, RecordingStatus, Statistics, TargetStatistics, WriteLogStatistics, slow_limit,
 };
 use nigh_trace::layout::{self, Extent};
 
@@ -82,13 +82,17 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
     Ok(match command {
         CtlCommand::Status { .. } => Command::Status {},
         CtlCommand::Set { what: SetCommand::Memory { size } } => {
-            Command::Set { memory: Some(bytes(size)?), policy: None, readahead: None }
+            Command::Set { memory: Some(bytes(size)?), policy: None, readahead: None, slow: None }
         }
         CtlCommand::Set { what: SetCommand::Policy { policy } } => {
-            Command::Set { memory: None, policy: Some(policy.clone()), readahead: None }
+            Command::Set { memory: None, policy: Some(policy.clone()), readahead: None, slow: None }
         }
         CtlCommand::Set { what: SetCommand::Readahead { readahead } } => {
-            Command::Set { memory: None, policy: None, readahead: Some(readahead.clone()) }
+            Command::Set { memory: None, policy: None, readahead: Some(readahead.clone()), slow: None }
+        }
+        CtlCommand::Set { what: SetCommand::Slow { time } } => {
+            slow_limit(time)?;
+            Command::Set { memory: None, policy: None, readahead: None, slow: Some(time.clone()) }
         }
         CtlCommand::Set { what: SetCommand::Export { name, options } } => {
             let mut changes = ExportOptions::default();
@@ -493,7 +497,7 @@ fn write_logs(status: &Statistics) -> String {
 /// The requests of the last minute, the latencies since the start, and the limits of exports.
 fn rates(status: &Statistics) -> String {
     let mut rates = Table::new(&["LAST MINUTE", "READS/S", "READ/S", "WRITES/S", "WRITTEN/S", "HIT %", "LIMITS"]);
-    let head = ["P50, P99", "HITS", "MISSES", "WRITES", "FLUSHES"];
+    let head = ["P50, P99", "HITS", "MISSES", "WRITES", "FLUSHES", "SLOW"];
     let mut latencies = Table::new(&head);
     for ExportStatistics { disk, options, rates: of, .. } in &status.exports {
         let ExportOptions { connections, requests, iops, bandwidth, .. } = options.unusual(&disk.name);
@@ -517,6 +521,11 @@ fn rates(status: &Statistics) -> String {
             both(&disk.miss_latency),
             both(&disk.write_latency),
             both(&disk.flush_latency),
+            match (status.slow_limit_us, disk.slow_requests) {
+                (None, 0) => "-".to_owned(),
+                (None, slow) => slow.to_string(),
+                (Some(limit), slow) => format!("{slow} > {}", human_time(Some(limit as f64))),
+            },
         ]);
     }
     format!("\n{rates}\n{latencies}")

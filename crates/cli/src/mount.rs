@@ -142,8 +142,7 @@ fn served(args: &MountArgs) -> ServeArgs {
         record: args.record.clone(),
         record_sample: args.record_sample.clone(),
         control: args.control.clone(),
-        metrics: args.metrics,
-        metrics_token: args.metrics_token.clone(),
+        watch: args.watch.clone(),
         stop_within: args.stop_within.clone(),
         depth: Some(nigh_mount::READERS),
         ..ServeArgs::default()

@@ -24,7 +24,7 @@ use nigh_service::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
     HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError,
     RemoteLevelSettings, Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings,
-    WriteMode, is_denied, warn_of_code,
+    WriteMode, is_denied, slow_limit, warn_of_code,
 };
 use nigh_vhost::{Vhost, VhostSettings};
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,7 @@ struct File {
     user: Option<String>,
     metrics: Option<SocketAddr>,
     metrics_token: Option<PathBuf>,
+    slow: Option<String>,
     control: Option<PathBuf>,
     tls: Option<FileTls>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -476,14 +477,16 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
     let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
-    let token = args.metrics_token.clone().or(file.metrics_token);
-    settings.metrics = match args.metrics.or(file.metrics) {
+    let token = args.watch.metrics_token.clone().or(file.metrics_token);
+    settings.metrics = match args.watch.metrics.or(file.metrics) {
         Some(address) => Some(MetricsSettings { address, token, insecure: insecure_tcp }),
         None => {
             ensure!(token.is_none(), "--metrics-token needs --metrics");
             None
         }
     };
+    let slow = args.watch.slow.as_ref().or(file.slow.as_ref());
+    settings.slow = slow.map(|text| slow_limit(text)).transpose()?.flatten();
     let socket_mode = args.socket_mode.as_ref().or(file.socket_mode.as_ref());
     settings.sockets.mode = socket_mode.map(|text| mode(text)).transpose()?;
     settings.sockets.group = args.socket_group.clone().or(file.socket_group);
@@ -819,7 +822,10 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     }
     if let Some(MetricsSettings { address, token, .. }) = &settings.metrics {
         let how = if token.is_some() { " (with a token)" } else { "" };
-        let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json{how}");
+        let _ = writeln!(text, "metrics  http://{address}/, http://{address}/metrics and http://{address}/json{how}");
+    }
+    if let Some(limit) = settings.slow {
+        let _ = writeln!(text, "slow     requests of more than {} s are logged", limit.as_secs_f64());
     }
     if let Some(user) = user {
         let _ = writeln!(text, "user     {}, after the start", user.text);

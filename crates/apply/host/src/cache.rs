@@ -258,7 +258,7 @@ impl Cache {
         for (shard, operation) in operations.drain(..) {
             match &self.contents {
                 Some(contents) if operation.port == content::PORT => done.push(contents.fetch(shard, operation)),
-                _ => self.handle.submit(shard, operation),
+                _ => self.submit_operation(shard, operation),
             }
         }
         for encoding in work.encodings.drain(..) {
@@ -268,10 +268,23 @@ impl Cache {
         if self.flush_wanted.load(Ordering::Acquire) && self.flush_wanted.swap(false, Ordering::AcqRel) {
             for device in self.disks.devices() {
                 if let Some((shard, operation)) = device.next_sync() {
-                    self.handle.submit(shard, operation);
+                    self.submit_operation(shard, operation);
                 }
             }
         }
+    }
+
+    /// Passes an operation to its device.
+    fn submit_operation(&self, shard: u32, operation: Operation) {
+        if let Some(device) = self.disks.device_at(operation.port) {
+            device.begin_operation(self.elapsed_us());
+        }
+        self.handle.submit(shard, operation);
+    }
+
+    /// The time since the start, in microseconds.
+    pub(crate) fn elapsed_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
     }
 
     /// Completes operations as they come, until there will be no more.
@@ -287,6 +300,10 @@ impl Cache {
     /// A device has finished an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
         let (sender, mut operation, result) = completion.settle();
+        // Operations of the memory of encoded blocks are no device's.
+        if let Some(device) = self.disks.device_at(operation.port) {
+            device.end_operation(self.elapsed_us(), result.is_err_and(is_full));
+        }
         if let Err(fault) = result {
             self.note_taken_over(operation.port, fault, work);
         }
@@ -625,6 +642,11 @@ impl Cache {
             ),
         }
     }
+}
+
+/// Whether a device has no room.
+fn is_full(fault: Fault) -> bool {
+    std::io::Error::from_raw_os_error(fault.0).kind() == std::io::ErrorKind::StorageFull
 }
 
 /// The position of a read of `range` of `disk`, for read-ahead.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use nigh_backend::Geometry;
@@ -27,6 +27,37 @@ pub(crate) struct DiskDevice {
     syncs: Mutex<Syncs>,
     /// Operations that it failed.
     pub(crate) faults: Faults,
+    underway: Underway,
+    /// Operations that it failed because it has no room (ENOSPC).
+    full: AtomicU64,
+}
+
+/// Operations at the device.
+#[derive(Default)]
+struct Underway {
+    count: AtomicU32,
+    /// When the device completed one last, or got the first of these, in microseconds.
+    since: AtomicU64,
+}
+
+impl Underway {
+    fn begin(&self, now: u64) {
+        // Before the count: nobody takes an earlier time for that of this operation.
+        if self.count.load(Ordering::Acquire) == 0 {
+            self.since.store(now, Ordering::Release);
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn end(&self, now: u64) {
+        self.since.store(now, Ordering::Release);
+        self.count.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn silent_us(&self, now: u64) -> u64 {
+        let is_waited_for = self.count.load(Ordering::Acquire) > 0;
+        if is_waited_for { now.saturating_sub(self.since.load(Ordering::Acquire)) } else { 0 }
+    }
 }
 
 /// The device flushes of all shards, combined: those that arrive while one is under way wait together for the next.
@@ -44,7 +75,40 @@ impl DiskDevice {
     pub(crate) fn new(port: Port, begin: u64, geometry: Arc<dyn Geometry>, size: u64) -> DiskDevice {
         let replays = geometry.replays();
         let (geometry, seen) = (RwLock::new(Some(geometry)), AtomicU64::new(size));
-        DiskDevice { port, replays, begin, geometry, seen, syncs: Mutex::default(), faults: Faults::default() }
+        DiskDevice {
+            port,
+            replays,
+            begin,
+            geometry,
+            seen,
+            syncs: Mutex::default(),
+            faults: Faults::default(),
+            underway: Underway::default(),
+            full: AtomicU64::new(0),
+        }
+    }
+
+    /// The device gets an operation, at `now` in microseconds.
+    pub(crate) fn begin_operation(&self, now: u64) {
+        self.underway.begin(now);
+    }
+
+    /// The device completed an operation, at `now` in microseconds.
+    pub(crate) fn end_operation(&self, now: u64, is_full: bool) {
+        self.underway.end(now);
+        if is_full {
+            self.full.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How long it has had operations and completed none, in microseconds; 0 if it has none.
+    pub(crate) fn silent_us(&self, now: u64) -> u64 {
+        self.underway.silent_us(now)
+    }
+
+    /// Operations that it failed because it has no room.
+    pub(crate) fn full(&self) -> u64 {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Queries the device.
@@ -103,5 +167,25 @@ impl DiskDevice {
         let mut syncs = lock(&self.syncs);
         syncs.running = false;
         mem::replace(&mut syncs.failing, failed) != failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_silent_while_it_has_operations_and_completes_none() {
+        let underway = Underway::default();
+        assert_eq!(underway.silent_us(1_000_000), 0, "it has none");
+        underway.begin(1_000_000);
+        underway.begin(4_000_000);
+        assert_eq!(underway.silent_us(5_000_000), 4_000_000, "since the first of them");
+        underway.end(6_000_000);
+        assert_eq!(underway.silent_us(6_500_000), 500_000, "since it completed one");
+        underway.end(7_000_000);
+        assert_eq!(underway.silent_us(9_000_000), 0);
+        underway.begin(20_000_000);
+        assert_eq!(underway.silent_us(20_000_007), 7, "the idle time before does not count");
     }
 }

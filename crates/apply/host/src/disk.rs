@@ -76,6 +76,8 @@ pub struct Disk {
     /// Writes, zeroes and trims.
     pub(crate) writes: Histogram,
     pub(crate) flushes: Histogram,
+    /// Requests that took longer than the service's limit.
+    slow: AtomicU64,
 }
 
 /// Whether the engines accept requests for the disk.
@@ -120,6 +122,7 @@ impl Disk {
             misses: Histogram::default(),
             writes: Histogram::default(),
             flushes: Histogram::default(),
+            slow: AtomicU64::new(0),
         }
     }
 
@@ -222,6 +225,16 @@ impl Disk {
             Measure::Write => self.writes.add(took),
             Measure::Flush => self.flushes.add(took),
         }
+    }
+
+    /// A request took longer than the service's limit.
+    pub fn count_slow(&self) {
+        self.slow.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that took longer than the service's limit, while it had one.
+    pub(crate) fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
     }
 
     /// The devices, each with its part of a disk of `size` bytes.
@@ -442,6 +455,11 @@ impl Disks {
     /// All devices of disks.
     pub(crate) fn devices(&self) -> Vec<Arc<DiskDevice>> {
         read(&self.devices).values().cloned().collect()
+    }
+
+    /// The device at a port; `None` if that is one of a level.
+    pub(crate) fn device_at(&self, port: Port) -> Option<Arc<DiskDevice>> {
+        read(&self.devices).get(&port).cloned()
     }
 
     /// The device of an operation.

@@ -53,6 +53,11 @@ pub(crate) fn completers() -> usize {
     available_parallelism().map_or(1, |processors| processors.get().div_ceil(2).min(COMPLETERS_MOST))
 }
 
+/// The most dirty blocks of a shard of `capacity` blocks.
+fn dirty_blocks_max(capacity: u32) -> u32 {
+    (capacity / 8).max(128)
+}
+
 /// A disk in the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskSettings {
@@ -372,11 +377,16 @@ impl Settings {
         config.limits.request_bytes = PIECE as u32;
         // Blocks being loaded and dirty blocks cannot leave. Most of the cache can.
         config.limits.loading = (capacity / 4).clamp(256, 4096);
-        config.limits.dirty = (capacity / 8).max(128);
+        config.limits.dirty = dirty_blocks_max(capacity);
         config.write_back.patience_us = self.patience.as_micros() as u64;
         config.write_back.start = config.limits.dirty / 2;
         config.write_back.stop = config.limits.dirty / 4;
         config
+    }
+
+    /// The most bytes that are not on devices yet, of all shards.
+    pub(crate) fn dirty_limit(&self) -> u64 {
+        self.shards() as u64 * u64::from(dirty_blocks_max(self.blocks_per_shard(self.memory))) * BLOCK
     }
 
     /// The port configuration of the engines.

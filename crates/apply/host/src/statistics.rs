@@ -43,6 +43,9 @@ pub struct HostStatistics {
     pub requests: u64,
     /// Of these, those that wait for memory or for the dirty limit.
     pub waiting: u64,
+    /// The most bytes that are not on devices yet; writes wait beyond.
+    #[serde(default)]
+    pub dirty_limit_bytes: u64,
     /// Operations waiting for a device.
     pub device_queue: u64,
     /// The choice of a policy that chooses among others.
@@ -189,6 +192,15 @@ pub struct DiskStatistics {
     pub device_flushes: u64,
     /// Operations that the device failed.
     pub device_faults: u64,
+    /// Operations that a device failed because it has no room (ENOSPC).
+    #[serde(default)]
+    pub device_full: u64,
+    /// How long a device has had operations and completed none, the longest of the disk's devices, in microseconds; 0 if none has any.
+    #[serde(default)]
+    pub device_silent_us: u64,
+    /// Requests that took longer than the service's limit, while it had one.
+    #[serde(default)]
+    pub slow_requests: u64,
     /// Latency from request to reply of reads that did not wait.
     pub hit_latency: LatencySummary,
     /// Latency of reads that waited.
@@ -297,6 +309,7 @@ impl Common {
             loading: loading.into(),
             requests: requests.into(),
             waiting: waiting.into(),
+            dirty_limit_bytes: settings.dirty_limit(),
             device_queue: queued.into(),
             chosen: cache.chosen(),
             curve: cache.curve(),
@@ -378,6 +391,14 @@ impl Common {
             device_written_bytes,
             device_flushes,
             device_faults,
+            device_full: disk.devices.iter().map(|device| device.full()).sum(),
+            device_silent_us: disk
+                .devices
+                .iter()
+                .map(|device| device.silent_us(self.cache.elapsed_us()))
+                .max()
+                .unwrap_or(0),
+            slow_requests: disk.slow(),
             hit_latency: disk.hits.read().into(),
             miss_latency: disk.misses.read().into(),
             write_latency: disk.writes.read().into(),

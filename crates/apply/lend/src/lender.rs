@@ -174,8 +174,9 @@ impl Lender {
         if let Some(((_, listener), desk)) = http {
             let common = lender.common.clone();
             let report: Report = Arc::new(move |form| match form {
-                Form::Prometheus => common.statistics().prometheus(),
-                Form::Json => common.statistics().json(),
+                Form::Prometheus => Some(common.statistics().prometheus()),
+                Form::Json => Some(common.statistics().json()),
+                Form::Page { .. } | Form::History { .. } => None,
             });
             lender.accept(Listener::Tcp(listener), "metrics", move |_, socket, _| desk.attend(&report, socket))?;
         }

@@ -73,7 +73,7 @@ impl Shared {
         file.extend_reach(end);
         let Some(place) = file.place(&self.volume, offset) else { return read_around(handle, offset, size, reply) };
         let range = place.disk..place.disk + place.bytes.min(end - offset);
-        let asked = Asked { op: Op::Read, offset: range.start, length: end - offset, since };
+        let asked = Asked::new(Op::Read, range.start, end - offset, since);
         // Not into the next file.
         session.limit_readahead(place.disk + place.bytes.min(file.size().saturating_sub(offset)));
         if range.end - range.start < end - offset {

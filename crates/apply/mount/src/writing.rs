@@ -80,9 +80,8 @@ impl Shared {
         if is_cached {
             change.end(|| source::stat(opened));
         }
-        let asked = Asked { op: Op::Write, offset: start, length: length as u64, since };
         if let Some(place) = file.place(&self.volume, start) {
-            let asked = Asked { offset: place.disk, ..asked };
+            let asked = Asked::new(Op::Write, place.disk, length as u64, since);
             self.recorder.record(&self.disk, handle.number, &asked, since.elapsed());
         }
         Ok(length as u32)

@@ -88,6 +88,8 @@ struct Connection {
     work: Work,
     /// When the request that is looked at was received.
     since: Instant,
+    /// When its turn came, if it waited for the rates of the export.
+    its_turn: Option<Instant>,
     /// Wakes this thread when a throttled request may go. Most connections never need it.
     turn: Option<(Arc<Signal>, Waker)>,
     /// The client let frames wait: it gets none before its data are there, for this time.
@@ -120,6 +122,7 @@ impl Connection {
             batch_bytes: 0,
             work: Work::default(),
             since: Instant::now(),
+            its_turn: None,
             turn: None,
             // Until it has shown that it is not: otherwise, who connects again and again would have frames each time.
             slow_until: Some(Instant::now() + SLOW),
@@ -151,6 +154,7 @@ impl Connection {
                 }
                 Event::Request(request) => {
                     self.since = self.input.arrival();
+                    self.its_turn = None;
                     let may_go = match request.command {
                         Command::Read { .. } | Command::Write { .. } => self.wait_for_turn(request.length)?,
                         Command::Flush | Command::BlockStatus { .. } => self.wait_for_turn(0)?,
@@ -221,10 +225,12 @@ impl Connection {
             }
         };
         let (input, budget) = (&mut self.input, self.link.receive_budget());
-        Ok(self.link.disk().wait_for_turn(bytes, waker, |left| {
+        let may_go = self.link.disk().wait_for_turn(bytes, waker, |left| {
             let more = input.receive_ahead(budget);
             !input.stream.is_cut_off() && !input.stream.rest(signal, more, left)
-        }))
+        });
+        self.its_turn = Some(Instant::now());
+        Ok(may_go)
     }
 
     fn request(&mut self, request: &Request) -> Result<(), Ended> {
@@ -318,7 +324,8 @@ impl Connection {
             Command::Flush => Recorded::Flush,
             Command::Read { .. } | Command::Cache | Command::BlockStatus { .. } => Recorded::Read,
         };
-        Asked { op, offset: request.offset, length: request.length, since: self.since }
+        let asked = Asked::new(op, request.offset, request.length, self.since);
+        self.its_turn.map_or(asked, |turn| asked.with_turn(turn))
     }
 
     fn job(&self, request: &Request, kind: Kind, measure: Measure, pieces: usize) -> Arc<Job> {
@@ -354,6 +361,7 @@ impl Connection {
             Ok(_) => (self.link.framing.error(tag, Errno::Io), Data::None),
             Err(errno) => (self.link.framing.error(tag, errno), Data::None),
         };
+        let asked = self.link.ready(asked);
         self.reply(Reply { head: Some(head), data, bytes, ends: true, measure: Some((Measure::Hit, asked)) });
     }
 

@@ -169,7 +169,11 @@ impl Job {
         state.errno = state.errno.or(failure);
         let last = state.left == 0;
         let framing = self.link.framing;
-        let mut reply = Reply { measure: last.then(|| (self.measured(), self.asked)), ends: last, ..Reply::default() };
+        let mut reply = Reply {
+            measure: last.then(|| (self.measured(), self.link.ready(self.asked))),
+            ends: last,
+            ..Reply::default()
+        };
         if matches!(self.kind, Kind::Whole | Kind::Chunks) {
             reply.bytes = (range.end - range.start) as usize;
         }

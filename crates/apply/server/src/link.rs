@@ -368,6 +368,12 @@ impl Link {
         Ok((taken, now))
     }
 
+    /// The reply to this request can be sent.
+    #[inline]
+    pub(crate) fn ready(&self, asked: Asked) -> Asked {
+        if self.recorder.is_timed() { asked.with_ready(Instant::now()) } else { asked }
+    }
+
     fn start_writer(self: &Arc<Self>) -> bool {
         let link = self.clone();
         let thread = std::thread::Builder::new().name("writer".into()).stack_size(WRITER_STACK);

@@ -173,7 +173,7 @@ impl Common {
         Ok(self.host.hints(name)?)
     }
 
-    /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again.
+    /// Makes memory, policy, read-ahead, exports and the limit of slow requests those of `wanted`, and reads the certificates again.
     pub(crate) fn reload(self: &Arc<Self>, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         let only = |error: ChangeError| vec![error];
         let wanted = &wanted.agreed().map_err(|error| only(nigh_host::ChangeError::from(error).into()))?;
@@ -199,6 +199,7 @@ impl Common {
         let tls = wanted.tls.as_ref().map(TlsSettings::configure).transpose().map_err(|error| only(error.into()))?;
         self.change(Some(wanted.host.memory), Some(&wanted.host.policy)).map_err(only)?;
         self.host.cache().readahead().set(&wanted.host.readahead);
+        self.recorder.slow.set(wanted.slow);
         if let Some(remote) = &wanted.host.remote_level {
             self.host.change_level_servers(&remote.servers).map_err(|error| only(error.into()))?;
         }

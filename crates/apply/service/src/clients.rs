@@ -105,7 +105,7 @@ impl Common {
         host: Host,
         (connections_max, front_descriptors): (usize, usize),
         tls: (Option<TlsSettings>, Option<Arc<ServerConfig>>),
-        sandboxed: bool,
+        (sandboxed, has_page): (bool, bool),
     ) -> Common {
         Common {
             host,
@@ -116,7 +116,7 @@ impl Common {
             tls: Mutex::new(tls),
             stopping: AtomicBool::new(false),
             started: Instant::now(),
-            meter: Meter::default(),
+            meter: Meter::new(has_page),
             gate: Gate::default(),
             clients: Mutex::default(),
             left: Condvar::new(),

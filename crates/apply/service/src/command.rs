@@ -25,6 +25,9 @@ pub enum Command {
         /// The prefetcher.
         #[serde(skip_serializing_if = "Option::is_none")]
         readahead: Option<String>,
+        /// The time beyond which requests are slow, such as `100ms`, or `none`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slow: Option<String>,
     },
     /// Change the settings of an export.
     SetExport {
@@ -97,11 +100,12 @@ impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Command::Status {} => f.write_str("report the status"),
-            Command::Set { memory, policy, readahead } => {
+            Command::Set { memory, policy, readahead, slow } => {
                 let memory = memory.map(|bytes| format!("memory to {}", amount(bytes)));
                 let policy = policy.as_ref().map(|policy| format!("policy to {policy}"));
                 let readahead = readahead.as_ref().map(|readahead| format!("readahead to {readahead}"));
-                let changes: Vec<String> = [memory, policy, readahead].into_iter().flatten().collect();
+                let slow = slow.as_ref().map(|limit| format!("the limit of slow requests to {limit}"));
+                let changes: Vec<String> = [memory, policy, readahead, slow].into_iter().flatten().collect();
                 write!(f, "set {}", changes.join(", "))
             }
             Command::SetExport { name, options } => write!(f, "set export {name}: {options}"),

@@ -26,6 +26,7 @@ use crate::lender::LenderStatistics;
 use crate::metrics::{Statistics, statistics};
 use crate::recording::{RecordError, RecordingStatus};
 use crate::settings::ExportSettings;
+use crate::slow::{NoLimit, slow_limit};
 
 /// Version of the form of the answers.
 const SCHEMA: u32 = 1;
@@ -169,6 +170,8 @@ enum Refusal {
     #[error(transparent)]
     ReadAhead(#[from] nigh_prefetch::SpecError),
     #[error(transparent)]
+    Slow(#[from] NoLimit),
+    #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -310,11 +313,13 @@ fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &
 fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Refusal> {
     match command {
         Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..Answer::done() }),
-        Command::Set { memory, policy, readahead } => {
+        Command::Set { memory, policy, readahead, slow } => {
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
             let readahead = readahead.map(|readahead| ReadAhead::served(&readahead)).transpose()?;
+            let slow = slow.map(|limit| slow_limit(&limit)).transpose()?;
             common.change(memory, policy.as_ref())?;
             readahead.iter().for_each(|readahead| common.host.cache().readahead().set(readahead));
+            slow.iter().for_each(|limit| common.recorder.slow.set(*limit));
         }
         Command::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
         Command::AddExport { name, target, options, take_over } => {

@@ -16,7 +16,7 @@ use crate::exposition::{Exposition, classic};
 use crate::settings::MetricsSettings;
 
 /// Longest request that is looked at.
-const REQUEST_MAX: usize = 4096;
+const REQUEST_MAX: usize = 16 << 10;
 /// Longest token, in bytes.
 const TOKEN_MAX: usize = 1024;
 /// How long a client may take for all of it.
@@ -51,17 +51,27 @@ impl MetricsSettings {
 
 /// The forms of statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Form<'a> {
     /// The text format of Prometheus.
     Prometheus,
     /// A JSON object.
     Json,
+    /// A page for browsers that asks for the others.
+    Page {
+        /// Browsers execute scripts and apply styles of the page that have this nonce, and no others.
+        nonce: &'a str,
+    },
+    /// The last hour as a JSON object.
+    History {
+        /// Of this export; of all together without it.
+        export: Option<&'a str>,
+    },
 }
 
-/// Statistics at the moment.
-pub type Report = Arc<dyn Fn(Form) -> String + Send + Sync>;
+/// Statistics at the moment; `None` if there are none of this form.
+pub type Report = Arc<dyn Fn(Form<'_>) -> Option<String> + Send + Sync>;
 
-/// Answers clients, each of which asks once for `/metrics`, in the format that it prefers, or `/json`.
+/// Answers clients, each of which asks once for `/metrics`, in the format that it prefers, `/json`, or the page at `/` and its `/history.json`.
 pub struct Desk {
     token: Arc<Option<String>>,
     /// The oldest first; a thread has each until it ends.
@@ -110,13 +120,105 @@ fn values<'a>(request: &'a str, field: &str) -> impl Iterator<Item = &'a str> {
     })
 }
 
-/// Whether the lines of a request have this token.
+/// Whether the lines of a request have this token: as a bearer's, or as a password, for which browsers ask.
 fn is_allowed(request: &str, token: &str) -> bool {
-    let sent = values(request, "authorization").filter_map(|value| {
+    let mut sent = values(request, "authorization").filter_map(|value| {
         let (scheme, sent) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(sent.trim())
+        match scheme.to_ascii_lowercase().as_str() {
+            "bearer" => Some(sent.trim().as_bytes().to_vec()),
+            "basic" => {
+                let pair = base64(sent.trim())?;
+                let end_of_user = pair.iter().position(|byte| *byte == b':')?;
+                Some(pair[end_of_user + 1..].to_vec())
+            }
+            _ => None,
+        }
     });
-    sent.into_iter().any(|sent| sent.as_bytes().ct_eq(token.as_bytes()).into())
+    sent.any(|sent| sent.ct_eq(token.as_bytes()).into())
+}
+
+/// The bytes that a text in base64 (RFC 4648, 4) encodes.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=');
+    let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len() * 3 / 4), 0u32, 0);
+    for letter in text.bytes() {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        (bits, count) = (bits << 6 | u32::from(value), count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+/// The value of a parameter in the query of a request's target, decoded.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let value = query.split('&').find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name))?.1;
+    let (mut decoded, mut rest) = (Vec::new(), value.as_bytes());
+    while let [byte, tail @ ..] = rest {
+        rest = tail;
+        decoded.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let (digits, after) = tail.split_at_checked(2)?;
+                rest = after;
+                u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?
+            }
+            other => *other,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// Characters that nobody can guess, for one page.
+fn nonce() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| io::Error::other("the system has no random numbers"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A reply: its status with fields of its own, its type, and its body.
+type Reply = (String, &'static str, String);
+
+/// The reply to a request that is allowed.
+fn reply(request: &str, target: Option<&str>, report: &Report) -> io::Result<Reply> {
+    let (path, query) = target.map(|target| target.split_once('?').unwrap_or((target, ""))).unwrap_or_default();
+    let ok = |form, kind| report(form).map(|body| ("200 OK\r\nCache-Control: no-store".to_owned(), kind, body));
+    let found = match path {
+        "/metrics" => report(Form::Prometheus).map(|page| {
+            let accept: Vec<&str> = values(request, "accept").collect();
+            let exposition = Exposition::preferred(&accept.join(","));
+            let page = if exposition == Exposition::Classic { classic(&page) } else { page };
+            ("200 OK\r\nVary: Accept".to_owned(), exposition.content_type(), page)
+        }),
+        "/json" => ok(Form::Json, "application/json"),
+        "/history.json" => ok(Form::History { export: parameter(query, "export").as_deref() }, "application/json"),
+        "/" => {
+            let nonce = nonce()?;
+            report(Form::Page { nonce: &nonce }).map(|body| (page_status(&nonce), "text/html; charset=utf-8", body))
+        }
+        _ => None,
+    };
+    let none = || ("404 Not Found".to_owned(), "text/plain", "there are /metrics and /json\n".to_owned());
+    Ok(found.unwrap_or_else(none))
+}
+
+/// The status of the page, and what it may do: run its own script, apply its own style, and ask its own server.
+fn page_status(nonce: &str) -> String {
+    format!(
+        "200 OK\r\nCache-Control: no-store\r\nContent-Security-Policy: default-src 'none'; script-src 'nonce-{nonce}'; \
+         style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+         Referrer-Policy: no-referrer"
+    )
 }
 
 fn exchange(mut stream: &TcpStream, token: Option<&str>, report: &Report) -> io::Result<()> {
@@ -133,27 +235,19 @@ fn exchange(mut stream: &TcpStream, token: Option<&str>, report: &Report) -> io:
     let request = String::from_utf8_lossy(&request);
     let mut words = request.split_ascii_whitespace();
     let (method, target) = (words.next(), words.next());
-    let path = target.map(|target| target.split('?').next().unwrap_or_default());
     let is_head = method == Some("HEAD");
-    let method = if is_head { Some("GET") } else { method };
-    let (status, kind, body) = match (method, path) {
+    let (status, kind, body) = match method {
         _ if token.is_some_and(|token| !is_allowed(&request, token)) => {
-            let status = "401 Unauthorized\r\nWWW-Authenticate: Bearer";
-            (status, "text/plain", "statistics need the server's token\n".to_owned())
+            let status = "401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nWWW-Authenticate: Basic realm=\"nigh\"";
+            (status.to_owned(), "text/plain", "statistics need the server's token\n".to_owned())
         }
-        (Some("GET"), Some("/metrics")) => {
-            let accept: Vec<&str> = values(&request, "accept").collect();
-            let (exposition, page) = (Exposition::preferred(&accept.join(",")), report(Form::Prometheus));
-            let page = if exposition == Exposition::Classic { classic(&page) } else { page };
-            ("200 OK\r\nVary: Accept", exposition.content_type(), page)
-        }
-        (Some("GET"), Some("/json")) => ("200 OK", "application/json", report(Form::Json)),
-        (Some("GET"), _) => ("404 Not Found", "text/plain", "there are /metrics and /json\n".to_owned()),
-        _ => ("405 Method Not Allowed\r\nAllow: GET, HEAD", "text/plain", "only GET and HEAD\n".to_owned()),
+        Some("GET" | "HEAD") => reply(&request, target, report)?,
+        _ => ("405 Method Not Allowed\r\nAllow: GET, HEAD".to_owned(), "text/plain", "only GET and HEAD\n".to_owned()),
     };
     let length = body.len();
-    let head =
-        format!("HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nX-Content-Type-Options: nosniff\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
     let reply = if is_head { head } else { [head, body].concat() };
     let mut unsent = reply.as_bytes();
     while !unsent.is_empty() {
@@ -192,5 +286,35 @@ mod tests {
             assert!(!is_allowed(&request(line), "secret"), "{line}");
         }
         assert!(!is_allowed("Authorization: Bearer secret", "secret"), "the first line is no header");
+    }
+
+    #[test]
+    fn a_browsers_password_is_the_token() {
+        // "any:secret", ":secret" and "a:b:secret", as browsers send them.
+        let request = |sent: &str| format!("GET / HTTP/1.1\r\nAuthorization: Basic {sent}\r\n\r\n");
+        for sent in ["YW55OnNlY3JldA==", "OnNlY3JldA=="] {
+            assert!(is_allowed(&request(sent), "secret"), "{sent}");
+        }
+        assert!(is_allowed(&request("YTpiOnNlY3JldA=="), "b:secret"));
+        for sent in ["", "=", "c2VjcmV0", "YW55OnNlY3Jl", "YW55OnNlY3JldHM=", "YW55OnNlY3JldA!!"] {
+            assert!(!is_allowed(&request(sent), "secret"), "{sent}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let name = |query| parameter(query, "export");
+        assert_eq!(name("export=a%20b%2F%3Cscript%3E&x=y").as_deref(), Some("a b/<script>"));
+        assert_eq!(name("x=y&export=%C3%BC+c").as_deref(), Some("ü c"));
+        assert_eq!(name("export=").as_deref(), Some(""));
+        for query in ["", "export", "exports=a", "export=%", "export=%4", "export=%zz", "export=%FF"] {
+            assert_eq!(name(query), None, "{query}");
+        }
+    }
+
+    #[test]
+    fn nonces_differ() {
+        let (one, other) = (nonce().unwrap(), nonce().unwrap());
+        assert!(one != other && one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()), "{one} {other}");
     }
 }

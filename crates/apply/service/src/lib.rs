@@ -9,6 +9,7 @@ mod clients;
 mod command;
 mod control;
 mod controllers;
+mod counts;
 mod denied;
 mod descriptors;
 mod error;
@@ -16,6 +17,7 @@ mod export;
 mod exposition;
 mod gate;
 mod guest;
+mod history;
 mod http;
 mod lender;
 mod listen;
@@ -28,6 +30,7 @@ mod recording;
 mod refusals;
 mod service;
 mod settings;
+mod slow;
 mod socket;
 mod stream;
 mod tls;
@@ -43,6 +46,7 @@ pub use nigh_host::{
 pub use admin::warn_of_code;
 pub use command::Command;
 pub use control::{Answer, ControlClient, ControlError, ReloadError};
+pub use counts::Counts;
 pub use denied::is_denied;
 pub use descriptors::TooFewDescriptors;
 pub use error::{ChangeError, ExportError, StartError};
@@ -57,6 +61,7 @@ pub use rates::Rates;
 pub use recording::{RecordError, Recording, RecordingEnd, RecordingStatus};
 pub use service::Service;
 pub use settings::{ExportSettings, MetricsSettings, Settings, SocketSettings};
+pub use slow::{NoLimit, slow_limit};
 
 /// The interface for fronts: protocols by which clients use exports.
 pub mod front {

@@ -46,6 +46,9 @@ pub struct Statistics {
     pub accepted: u64,
     /// Connections that were closed at once, since there were as many as allowed.
     pub refused: u64,
+    /// Requests that take longer are slow, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_limit_us: Option<u64>,
     /// The recording there is, or the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingStatus>,
@@ -117,6 +120,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
         connections_max: common.connections_max as u64,
         accepted,
         refused,
+        slow_limit_us: common.recorder.slow.limit().map(|limit| limit.as_micros() as u64),
         recording,
         exports,
         pending,
@@ -196,6 +200,11 @@ impl Collector for Statistics {
             ("loading_blocks", "Blocks being loaded", self.host.loading),
             ("requests_in_progress", "Requests in progress", self.host.requests),
             ("requests_waiting", "Requests that wait for memory or for the dirty limit", self.host.waiting),
+            (
+                "dirty_limit_bytes",
+                "The most bytes that devices do not have yet; writes wait beyond",
+                self.host.dirty_limit_bytes,
+            ),
             ("device_queue", "Operations waiting for a device", self.host.device_queue),
             ("connections", "Clients", self.connections),
             ("connections_max", "The most clients at a time", self.connections_max),
@@ -243,7 +252,13 @@ impl Collector for Statistics {
             gauge("encoded_bytes", help, |export| export.encoded_bytes)?;
         }
         self.encode_write_logs(&mut encoder)?;
-        let counters: [(&str, &str, Value); 22] = [
+        let help = "How long the device has had operations and completed none";
+        let silent = self
+            .exports
+            .iter()
+            .map(|of| (OfExport { export: of.disk.name.clone() }, of.disk.device_silent_us as f64 / 1e6));
+        encode_gauge(&mut encoder, "device_silent_seconds", help, silent)?;
+        let counters: [(&str, &str, Value); 24] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),
             ("reads", "Read requests", |export| export.disk.reads),
             ("writes", "Write requests", |export| export.disk.writes),
@@ -265,6 +280,10 @@ impl Collector for Statistics {
             ("device_written_bytes", "Bytes written to the device", |export| export.disk.device_written_bytes),
             ("device_flushes", "Flushes asked of the device", |export| export.disk.device_flushes),
             ("device_faults", "Operations that the device failed", |export| export.disk.device_faults),
+            ("device_full", "Operations that the device failed because it has no room", |export| {
+                export.disk.device_full
+            }),
+            ("slow_requests", "Requests that took longer than the limit (--slow)", |export| export.disk.slow_requests),
             ("damaged_blocks", "Blocks found to be damaged in memory", |export| export.disk.damaged),
         ];
         for (name, help, value) in counters {

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nigh_host::DiskStatistics;
 use nigh_host::front::lock;
 use serde::{Deserialize, Serialize};
 
-/// How often it is noted.
+use crate::counts::Counts;
+use crate::history::{self, History};
+
+/// How often it is noted for the rates.
 const TICK: Duration = Duration::from_secs(5);
 /// The most notes: those of a minute.
 const NOTES: usize = 12;
@@ -30,31 +33,6 @@ pub struct Rates {
     pub hit_ratio: Option<f64>,
 }
 
-/// Counts of an export.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    reads: u64,
-    writes: u64,
-    read_bytes: u64,
-    written_bytes: u64,
-    hits: u64,
-    references: u64,
-}
-
-impl Counts {
-    fn of(disk: &DiskStatistics) -> Counts {
-        let hits = disk.hits + disk.joined;
-        Counts {
-            reads: disk.reads,
-            writes: disk.writes,
-            read_bytes: disk.read_bytes,
-            written_bytes: disk.written_bytes,
-            hits,
-            references: hits + disk.misses,
-        }
-    }
-}
-
 /// Counters by the names of exports.
 type Note = (Instant, BTreeMap<String, Counts>);
 
@@ -62,18 +40,46 @@ type Note = (Instant, BTreeMap<String, Counts>);
 #[derive(Default)]
 pub(crate) struct Meter {
     notes: Mutex<VecDeque<Note>>,
+    /// The last hour, if there is a page that shows it.
+    history: Option<History>,
     is_over: Mutex<bool>,
     over: Condvar,
 }
 
 impl Meter {
-    /// Has `look` called every [`TICK`], until [`Meter::end`].
-    pub(crate) fn run(&self, mut look: impl FnMut() -> Vec<DiskStatistics>) {
+    /// With the last hour, if a page shows it.
+    pub(crate) fn new(has_page: bool) -> Meter {
+        Meter { history: has_page.then(History::default), ..Meter::default() }
+    }
+
+    /// The last hour, of an export or of all of them, as a JSON object.
+    pub(crate) fn history(&self, export: Option<&str>) -> Option<String> {
+        self.history.as_ref()?.json(export)
+    }
+
+    /// Has `look` called every [`TICK`], or more often for the last hour, until [`Meter::end`]. It gets whether the call is for the rates.
+    pub(crate) fn run(&self, mut look: impl FnMut(bool) -> Vec<DiskStatistics>) {
+        let tick = if self.history.is_some() { history::TICK } else { TICK };
+        let mut noted: Option<Instant> = None;
+        let mut next = Instant::now();
         let mut is_over = lock(&self.is_over);
         while !*is_over {
             drop(is_over);
-            self.note(Instant::now(), &look());
-            let waited = self.over.wait_timeout_while(lock(&self.is_over), TICK, |is_over| !*is_over);
+            let now = Instant::now();
+            // A tick may come a little early.
+            let is_note = noted.is_none_or(|noted| now.saturating_duration_since(noted) + tick / 2 >= TICK);
+            let disks = look(is_note);
+            if let Some(history) = &self.history {
+                history.note(now, SystemTime::now(), &disks);
+            }
+            if is_note {
+                noted = Some(now);
+                self.note(now, &disks);
+            }
+            // Ticks that could not be in time are left out.
+            next = (next + tick).max(Instant::now());
+            let pause = next.saturating_duration_since(Instant::now());
+            let waited = self.over.wait_timeout_while(lock(&self.is_over), pause, |is_over| !*is_over);
             is_over = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -98,22 +104,18 @@ impl Meter {
         let counts = Counts::of(disk);
         let notes = lock(&self.notes);
         let known = notes.iter().filter_map(|(at, of)| Some((*at, of.get(&disk.name)?)));
-        let mut fitting = known.filter(|(_, before)| before.reads <= counts.reads && before.writes <= counts.writes);
+        let mut fitting = known.filter(|(_, before)| counts.follow(before));
         let Some((since, before)) = fitting.next() else { return Rates::default() };
         let seconds = now.saturating_duration_since(since).as_secs_f64();
-        let rate = |count: fn(&Counts) -> u64| {
-            let more = count(&counts).saturating_sub(count(before));
-            if seconds > 0.0 { more as f64 / seconds } else { 0.0 }
-        };
-        let references = counts.references.saturating_sub(before.references);
-        let hits = counts.hits.saturating_sub(before.hits);
+        let since = counts.since(Some(before));
+        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Rates {
             seconds,
-            reads_per_s: rate(|of| of.reads),
-            writes_per_s: rate(|of| of.writes),
-            read_bytes_per_s: rate(|of| of.read_bytes),
-            written_bytes_per_s: rate(|of| of.written_bytes),
-            hit_ratio: (references > 0).then(|| hits as f64 / references as f64),
+            reads_per_s: rate(since.reads),
+            writes_per_s: rate(since.writes),
+            read_bytes_per_s: rate(since.read_bytes),
+            written_bytes_per_s: rate(since.written_bytes),
+            hit_ratio: since.hit_ratio(),
         }
     }
 }

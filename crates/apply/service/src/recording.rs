@@ -19,6 +19,7 @@ use nigh_trace::{Gaps, Op, Request, Taken};
 use serde::{Deserialize, Serialize};
 
 use crate::denied::is_denied;
+use crate::slow::Slow;
 
 /// Requests in the buffer at most: 12 MiB. Twice as many can have been taken from it and not be written yet.
 const BUFFER: usize = 1 << 18;
@@ -154,6 +155,42 @@ pub struct Asked {
     pub length: u64,
     /// When it was received.
     pub since: Instant,
+    /// Microseconds from then until its turn came, if it waited for the rates of its export; otherwise 0.
+    turn_us: u32,
+    /// Microseconds from then until its reply could be sent, if that was noted; otherwise 0.
+    ready_us: u32,
+}
+
+impl Asked {
+    /// A request that was received at `since`.
+    pub fn new(op: Op, offset: u64, length: u64, since: Instant) -> Asked {
+        Asked { op, offset, length, since, turn_us: 0, ready_us: 0 }
+    }
+
+    /// The same, whose turn came at `turn` after it had waited for the rates of its export.
+    pub fn with_turn(self, turn: Instant) -> Asked {
+        Asked { turn_us: self.us_until(turn), ..self }
+    }
+
+    /// The same, whose reply can be sent at `ready`. That is of interest if [`Recorder::is_timed`].
+    pub fn with_ready(self, ready: Instant) -> Asked {
+        Asked { ready_us: self.us_until(ready), ..self }
+    }
+
+    fn us_until(&self, moment: Instant) -> u32 {
+        let us = moment.saturating_duration_since(self.since).as_micros();
+        u32::try_from(us).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The time until its turn came, if it waited for that.
+    pub(crate) fn turn(&self) -> Option<Duration> {
+        (self.turn_us > 0).then(|| Duration::from_micros(self.turn_us.into()))
+    }
+
+    /// The time until its reply could be sent, if that was noted.
+    pub(crate) fn ready(&self) -> Option<Duration> {
+        (self.ready_us > 0).then(|| Duration::from_micros(self.ready_us.into()))
+    }
 }
 
 /// The recording of all connections.
@@ -161,6 +198,7 @@ pub struct Asked {
 pub struct Recorder {
     /// Whether there is anything to do for a request.
     on: AtomicBool,
+    pub(crate) slow: Slow,
     state: Mutex<State>,
     /// The buffer fills, the recording is to stop, or it has.
     changed: Condvar,
@@ -287,16 +325,25 @@ impl Recorder {
         state.run.as_ref().map(Run::status).or_else(|| state.last.clone())
     }
 
-    /// A reply was written to the connection of number `client`.
+    /// A reply was written to the connection of number `client`: records its request, and logs it if it was slow.
     #[inline]
     pub fn record(&self, disk: &Disk, client: u64, asked: &Asked, latency: Duration) {
         if self.on.load(Ordering::Relaxed) {
             self.push(disk, client, asked, latency);
         }
+        if self.slow.is_slow(latency) {
+            self.slow.note(disk, client, asked, latency);
+        }
+    }
+
+    /// Whether slow requests are logged, so that it matters when replies are ready.
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.slow.limit().is_some()
     }
 
     fn push(&self, disk: &Disk, client: u64, asked: &Asked, latency: Duration) {
-        let Asked { op, offset, length, since } = *asked;
+        let Asked { op, offset, length, since, .. } = *asked;
         let mut state = lock(&self.state);
         let Some(run) = &mut state.run else { return };
         let volume = disk.volume().0;

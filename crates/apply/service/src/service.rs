@@ -60,7 +60,7 @@ impl Service {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Service, StartError> {
         let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
-        let Settings { mut host, exports, connections_max, front_descriptors, metrics, sockets, .. } = agreed;
+        let Settings { mut host, exports, connections_max, front_descriptors, metrics, slow, sockets, .. } = agreed;
         let Settings { tls, stop_within, sandboxed, .. } = settings;
         if exports.is_empty() {
             return Err(StartError::NoExports);
@@ -76,7 +76,9 @@ impl Service {
             None => None,
         };
         let (host, late) = Host::start_within(host, OPENING)?;
-        let common = Common::new(host, (connections_max, front_descriptors), (tls, config), sandboxed);
+        let flags = (sandboxed, http.is_some());
+        let common = Common::new(host, (connections_max, front_descriptors), (tls, config), flags);
+        common.recorder.slow.set(slow);
         let metrics = http.as_ref().map(|((address, _), _)| *address);
         let server = Service {
             common: Arc::new(common),
@@ -97,8 +99,11 @@ impl Service {
         let common = server.common.clone();
         let measure = move || {
             let mut choices = Choices::default();
-            common.meter.run(|| {
-                choices.log(&common.host);
+            common.meter.run(|is_note| {
+                if is_note {
+                    choices.log(&common.host);
+                }
+                common.recorder.slow.tell(Instant::now());
                 common.exports().iter().map(|export| common.host.disk_statistics(&export.disk)).collect()
             });
         };
@@ -106,8 +111,10 @@ impl Service {
         if let Some(((_, listener), desk)) = http {
             let common = server.common.clone();
             let report: Report = Arc::new(move |form| match form {
-                Form::Prometheus => statistics(&common).prometheus(),
-                Form::Json => statistics(&common).json(),
+                Form::Prometheus => Some(statistics(&common).prometheus()),
+                Form::Json => Some(statistics(&common).json()),
+                Form::Page { nonce } => Some(nigh_report::live_page(nonce)),
+                Form::History { export } => common.meter.history(export),
             });
             server.accept(Listener::Tcp(listener), "metrics", move |_, socket, _| desk.attend(&report, socket))?;
         }
@@ -259,8 +266,9 @@ impl Service {
         self.common.write_back(name)
     }
 
-    /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again. Changes that fail
-    /// are returned, and the others are made; if certificates cannot be read, or are missing for what exports want, none is.
+    /// Makes memory, policy, read-ahead, exports and the limit of slow requests those of `wanted`, and reads the certificates
+    /// again. Changes that fail are returned, and the others are made; if certificates cannot be read, or are missing for
+    /// those exports that need them, none is.
     pub fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         self.common.reload(wanted)
     }

@@ -73,6 +73,8 @@ pub struct Settings {
     pub front_descriptors: usize,
     /// Statistics over HTTP.
     pub metrics: Option<MetricsSettings>,
+    /// Requests that take longer are counted and logged.
+    pub slow: Option<Duration>,
     /// Access to Unix sockets.
     pub sockets: SocketSettings,
     /// With this, clients over TCP have to start TLS.
@@ -96,6 +98,7 @@ impl Settings {
             connections_max: 1024,
             front_descriptors: 0,
             metrics: None,
+            slow: None,
             sockets: SocketSettings::default(),
             tls: None,
             stop_within: Settings::STOP_WITHIN,

@@ -213,5 +213,5 @@ impl State {
 
 /// A request for the record and its latency.
 pub(crate) fn asked(op: Recorded, range: &Range<u64>, since: Instant) -> Asked {
-    Asked { op, offset: range.start, length: range.end - range.start, since }
+    Asked::new(op, range.start, range.end - range.start, since)
 }

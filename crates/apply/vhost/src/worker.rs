@@ -345,11 +345,16 @@ impl Worker {
             Operation::Invalid | Operation::Unsupported => unreachable!("it was refused"),
         };
         begun.start = range.start;
-        begun.measure = Some((measure, asked(recorded, &range, since)));
-        if self.common.disk().is_throttled() && !self.wait_for_turn(of_rate) {
-            slot_begin(&slot, &self.ring, begun);
-            self.over.extend(slot.refuse(Status::FAILED));
-            return;
+        let mut asked = asked(recorded, &range, since);
+        begun.measure = Some((measure, asked));
+        if self.common.disk().is_throttled() {
+            if !self.wait_for_turn(of_rate) {
+                slot_begin(&slot, &self.ring, begun);
+                self.over.extend(slot.refuse(Status::FAILED));
+                return;
+            }
+            asked = asked.with_turn(Instant::now());
+            begun.measure = Some((measure, asked));
         }
         let fua = !self.common.writeback.load(Ordering::Relaxed);
         match op {

@@ -8,6 +8,7 @@ mod page;
 use serde::{Deserialize, Serialize};
 
 pub use levels::{Levels, LevelsFigures, LevelsIntervals, LevelsScheme};
+pub use page::live_page;
 
 /// Everything the page shows. Sections whose data is empty or absent do not appear.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::RemoteLevelArgs;
+use super::{RemoteLevelArgs, WatchArgs};
 use crate::completion;
 
 pub(super) const MOUNT_HELP: &str = "\
@@ -69,12 +69,8 @@ pub(crate) struct MountArgs {
     /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
-    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
-    /// Serve statistics only to clients that send the token in this file
-    #[arg(long, value_name = "FILE", requires = "metrics")]
-    pub(crate) metrics_token: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
     /// How long the end may take, from 1s to 1h [default: 8s]
     #[arg(long, value_name = "TIME")]
     pub(crate) stop_within: Option<String>,

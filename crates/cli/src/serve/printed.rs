@@ -22,6 +22,7 @@ fn file(plan: &Plan) -> File {
         connections_max,
         front_descriptors: _,
         metrics,
+        slow,
         sockets: SocketSettings { mode, group },
         tls,
         stop_within,
@@ -78,6 +79,7 @@ fn file(plan: &Plan) -> File {
         user: user.as_ref().map(|user| user.text.clone()),
         metrics: metrics.as_ref().map(|metrics| metrics.address),
         metrics_token: metrics.as_ref().and_then(|metrics| metrics.token.clone()),
+        slow: slow.map(|limit| format!("{}s", limit.as_secs_f64())),
         control: control.clone(),
         tls: tls.clone().map(|tls| FileTls { certificate: tls.certificate, key: tls.key, client_ca: tls.client_ca }),
         export: exports.iter().map(export).collect(),
@@ -195,6 +197,7 @@ mod tests {
             user: text(),
             metrics: Some(([0; 4], 0).into()),
             metrics_token: Some("t".into()),
+            slow: text(),
             control: Some("c".into()),
             tls: Some(FileTls { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) }),
             export: vec![FileExport {

@@ -1,12 +1,8 @@
 //! The change of a server's counters between two samples.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nigh_service::{
-    BLOCK, ChoiceStatistics, CurveStatistics, DiskStatistics, LatencySummary, LevelStatistics, Statistics,
-    TenantStatistics,
-};
+use nigh_service::{BLOCK, ChoiceStatistics, Counts, CurveStatistics, LevelStatistics, Statistics, TenantStatistics};
 use serde::Serialize;
 
 use crate::args::SortArg;
@@ -123,99 +119,24 @@ pub(super) struct Row {
     pub(super) prefetch_lateness: Option<f64>,
 }
 
-/// Counts of an interval.
-#[derive(Clone, Default)]
-struct Counts {
-    hits: u64,
-    references: u64,
-    requests: u64,
-    bytes: u64,
-    latencies: BTreeMap<u64, u64>,
-    prefetch_issued: u64,
-    prefetch_used: u64,
-    prefetch_late: u64,
-    prefetch_wasted: u64,
-}
-
-impl Counts {
-    /// Since `before`; since its beginning where the export is new, or was removed and added meanwhile.
-    fn between(before: Option<&DiskStatistics>, now: &DiskStatistics) -> Counts {
-        let requests =
-            |of: &DiskStatistics| kinds(of).iter().map(|kind| kind.count).sum::<u64>() + of.flush_latency.count;
-        let before = before.filter(|before| requests(before) <= requests(now));
-        let since = |count: fn(&DiskStatistics) -> u64| count(now).saturating_sub(before.map_or(0, count));
-        let hits = since(|of| of.hits + of.joined);
-        let mut latencies = BTreeMap::new();
-        for (at, kind) in kinds(now).into_iter().enumerate() {
-            let old: BTreeMap<u64, u64> =
-                before.map(|of| kinds(of)[at].buckets.iter().copied().collect()).unwrap_or_default();
-            for (end, count) in &kind.buckets {
-                let more = count.saturating_sub(old.get(end).copied().unwrap_or(0));
-                *latencies.entry(*end).or_default() += more;
-            }
-        }
-        Counts {
-            hits,
-            references: hits + since(|of| of.misses),
-            requests: requests(now) - before.map_or(0, requests),
-            bytes: since(|of| of.read_bytes + of.written_bytes),
-            latencies,
-            prefetch_issued: since(|of| of.prefetch_issued),
-            prefetch_used: since(|of| of.prefetch_used),
-            prefetch_late: since(|of| of.prefetch_late),
-            prefetch_wasted: since(|of| of.prefetch_wasted),
-        }
+fn row(of: &Counts, name: &str, seconds: f64, dirty_bytes: u64, connections: u64) -> Row {
+    let rate = |count| count as f64 / seconds;
+    let share = |part, all| (all > 0).then(|| part as f64 / all as f64);
+    Row {
+        name: name.to_owned(),
+        hit_ratio: of.hit_ratio(),
+        requests_per_s: rate(of.requests),
+        bytes_per_s: rate(of.read_bytes + of.written_bytes),
+        p50_us: of.quantile_us(0.5),
+        p99_us: of.quantile_us(0.99),
+        dirty_bytes,
+        connections,
+        prefetch_issued_per_s: rate(of.prefetch_issued),
+        prefetch_used_per_s: rate(of.prefetch_used),
+        prefetch_wasted_per_s: rate(of.prefetch_wasted),
+        prefetch_accuracy: share(of.prefetch_used, of.prefetch_used + of.prefetch_wasted),
+        prefetch_lateness: share(of.prefetch_late, of.prefetch_used),
     }
-
-    fn add(&mut self, other: &Counts) {
-        self.hits += other.hits;
-        self.references += other.references;
-        self.requests += other.requests;
-        self.bytes += other.bytes;
-        self.prefetch_issued += other.prefetch_issued;
-        self.prefetch_used += other.prefetch_used;
-        self.prefetch_late += other.prefetch_late;
-        self.prefetch_wasted += other.prefetch_wasted;
-        for (end, count) in &other.latencies {
-            *self.latencies.entry(*end).or_default() += count;
-        }
-    }
-
-    /// The latency that a share of all are below, in µs.
-    fn quantile(&self, share: f64) -> Option<u64> {
-        let rank = (self.latencies.values().sum::<u64>() as f64 * share).ceil() as u64;
-        let mut below = 0;
-        let mut reached = self.latencies.iter().filter(|(_, count)| {
-            below += **count;
-            below > 0 && below >= rank
-        });
-        reached.next().map(|(end, _)| *end)
-    }
-
-    fn row(&self, name: &str, seconds: f64, dirty_bytes: u64, connections: u64) -> Row {
-        let rate = |count| count as f64 / seconds;
-        let share = |part, all| (all > 0).then(|| part as f64 / all as f64);
-        Row {
-            name: name.to_owned(),
-            hit_ratio: share(self.hits, self.references),
-            requests_per_s: rate(self.requests),
-            bytes_per_s: rate(self.bytes),
-            p50_us: self.quantile(0.5),
-            p99_us: self.quantile(0.99),
-            dirty_bytes,
-            connections,
-            prefetch_issued_per_s: rate(self.prefetch_issued),
-            prefetch_used_per_s: rate(self.prefetch_used),
-            prefetch_wasted_per_s: rate(self.prefetch_wasted),
-            prefetch_accuracy: share(self.prefetch_used, self.prefetch_used + self.prefetch_wasted),
-            prefetch_lateness: share(self.prefetch_late, self.prefetch_used),
-        }
-    }
-}
-
-/// Reads and writes.
-fn kinds(of: &DiskStatistics) -> [&LatencySummary; 3] {
-    [&of.hit_latency, &of.miss_latency, &of.write_latency]
 }
 
 impl Interval {
@@ -225,9 +146,9 @@ impl Interval {
         let mut sum = Counts::default();
         let exports = now.exports.iter().map(|export| {
             let before = first.status.exports.iter().find(|before| before.disk.name == export.disk.name);
-            let counts = Counts::between(before.map(|before| &before.disk), &export.disk);
+            let counts = Counts::of(&export.disk).since(before.map(|before| Counts::of(&before.disk)).as_ref());
             sum.add(&counts);
-            counts.row(&export.disk.name, seconds, export.disk.dirty_bytes, export.connections)
+            row(&counts, &export.disk.name, seconds, export.disk.dirty_bytes, export.connections)
         });
         let exports: Vec<Row> = exports.collect();
         let content = now.host.content.as_ref().map(|content| {
@@ -269,7 +190,7 @@ impl Interval {
             resident_bytes: now.host.resident_bytes,
             connections: now.connections,
             device_queue: now.host.device_queue,
-            total: sum.row("total", seconds, dirty, now.connections),
+            total: row(&sum, "total", seconds, dirty, now.connections),
             exports,
             content,
             levels: levels.collect(),

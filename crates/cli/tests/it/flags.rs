@@ -487,6 +487,7 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
         flag("--connections", "5", &[]),
         flag("--metrics", "127.0.0.1:9", &[]),
         flag("--metrics-token", "token", &[("--metrics", "127.0.0.1:9")]),
+        flag("--slow", "100ms", &[]),
         flag("--tls-certificate", "b.pem", &tls).or("a.pem"),
         flag("--tls-key", "b.key", &tls).or("a.key"),
         flag("--tls-client-ca", "ca.pem", &tls),

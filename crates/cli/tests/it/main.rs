@@ -6,6 +6,7 @@ mod admin;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod advise;
 mod agreement;
+mod alerts;
 #[cfg(feature = "objects")]
 mod bucket;
 mod cli;
@@ -37,6 +38,7 @@ mod mounts;
 #[cfg(feature = "objects")]
 mod objects;
 mod outputs;
+mod page;
 mod patterns;
 mod plan;
 mod power;
@@ -54,6 +56,7 @@ mod remote_level;
 mod resident;
 mod serve;
 mod serving;
+mod slow;
 mod slow_level;
 mod sweep;
 mod tables;

@@ -15,7 +15,7 @@ use crate::serving::{Folder, Server, until};
 const OPEN: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 
 /// The reply of an HTTP server: its head and its body.
-fn ask(address: &str, request: &str) -> (String, String) {
+pub(crate) fn ask(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -25,7 +25,7 @@ fn ask(address: &str, request: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-fn get(address: &str, path: &str, fields: &str) -> (String, String) {
+pub(crate) fn get(address: &str, path: &str, fields: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.0\r\n{fields}\r\n"))
 }
 
@@ -94,7 +94,7 @@ fn metrics_8_requests_have_a_form_a_query_and_perhaps_no_body() {
         assert!(!head.contains("Content-Length: 0\r\n") && body.is_empty(), "{body}");
     }
     assert!(get(&address, "/json?pretty", "").1.starts_with('{'));
-    assert!(get(&address, "/metricsx", "").0.contains("404") && get(&address, "/?/metrics", "").0.contains("404"));
+    assert!(get(&address, "/metricsx", "").0.contains("404") && get(&address, "/x?/metrics", "").0.contains("404"));
     let (head, _) = ask(&address, "POST /metrics HTTP/1.0\r\n\r\n");
     assert!(head.contains("405") && head.contains("Allow: GET, HEAD"), "{head}");
     server.end();
