@@ -447,13 +447,13 @@ impl Logged {
         match self.ways.remove(completion.sender as usize) {
             Way::Passed { sender } => {
                 completion.sender = sender;
-                return self.done.push_back(completion);
+                self.done.push_back(completion);
             }
             Way::Direct { sender, offset, pin } => {
                 self.log.unpin(pin);
                 completion.sender = sender;
                 completion.operation.offset = offset;
-                return self.done.push_back(completion);
+                self.done.push_back(completion);
             }
             way => {
                 let (_, operation, result) = completion.settle();
