@@ -10,7 +10,7 @@ use std::time::Instant;
 use nigh_engine::{Action, Fault, Operation};
 
 use crate::stamp::Stamp;
-use crate::writelog::WriteLogState;
+use crate::write_log_state::WriteLogState;
 
 /// Bytes above which work for each byte takes long.
 const LONG: u64 = 64 << 10;

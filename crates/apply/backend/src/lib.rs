@@ -35,6 +35,7 @@ mod target;
 mod timing;
 mod units;
 mod uring;
+mod write_log_state;
 mod writelog;
 
 pub use below::{LevelLink, LevelNews, RemoteLevel, ServerShare, ServerState};
@@ -57,4 +58,5 @@ pub use signal::Signal;
 pub use stamp::{Stamp, joint_stamp};
 pub use target::Target;
 pub use timing::ReadTimer;
-pub use writelog::{WriteLogSettings, WriteLogState};
+pub use write_log_state::WriteLogState;
+pub use writelog::WriteLogSettings;

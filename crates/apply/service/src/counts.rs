@@ -1,10 +1,10 @@
-//! What a disk counted: since its start, or in an interval.
+//! Counts of a disk: since its start, or in an interval.
 
 use std::collections::BTreeMap;
 
 use nigh_host::{DiskStatistics, LatencySummary};
 
-/// What a disk counted, since its start or in an interval.
+/// Counts of a disk, since its start or in an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Read requests.
@@ -92,7 +92,7 @@ impl Counts {
         before.requests <= self.requests && before.reads <= self.reads && before.writes <= self.writes
     }
 
-    /// What was counted since `before`; since the start without it, or if the disk was removed and added again meanwhile.
+    /// The counts since `before`; since the start without it, or if the disk was removed and added again meanwhile.
     pub fn since(mut self, before: Option<&Counts>) -> Counts {
         let Some(before) = before.filter(|before| self.follow(before)) else { return self };
         for (count, before) in self.pairs(before) {

@@ -17,7 +17,7 @@ const SPANS: [(u32, usize); 2] = [(1, 300), (15, 240)];
 /// The most exports with points of their own: those that were opened first. All of them count in the total.
 pub(crate) const EXPORTS_MAX: usize = 128;
 
-/// What a column has of an interval: counts, its length in seconds, and the dirty bytes at its end.
+/// The value of a column for an interval: of its counts, its length in seconds, and the dirty bytes at its end.
 type Column = fn(&Counts, f64, u64) -> Option<f64>;
 
 /// The columns, as documents name them. Rates are per second.
@@ -51,7 +51,7 @@ struct Moment {
     exports: Vec<(Arc<str>, Point)>,
 }
 
-/// What disks counted since their start, at one moment.
+/// Counts of disks since their start, at one moment.
 struct Note {
     at: Instant,
     counts: BTreeMap<Arc<str>, Counts>,
@@ -80,7 +80,7 @@ impl Span {
             let (mut total, mut dirty) = (Counts::default(), 0);
             let mut exports = Vec::with_capacity(disks.len().min(EXPORTS_MAX));
             for (name, counts, own_dirty) in disks {
-                // What a disk counted before it was known is of no interval.
+                // Counts of a disk from before it was known are of no interval.
                 let since = before.get(name).map(|before| counts.clone().since(Some(before))).unwrap_or_default();
                 total.add(&since);
                 dirty += own_dirty;

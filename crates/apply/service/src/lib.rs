@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 mod admin;
+mod asked;
 mod check;
 mod choices;
 mod clients;
@@ -65,10 +66,11 @@ pub use slow::{NoLimit, slow_limit};
 
 /// The interface for fronts: protocols by which clients use exports.
 pub mod front {
+    pub use crate::asked::Asked;
     pub use crate::error::Refused;
     pub use crate::export::Export;
     pub use crate::guest::{Front, Guest};
-    pub use crate::recording::{Asked, Recorder};
+    pub use crate::recording::Recorder;
     pub use crate::stream::{SLICES_MAX, Stream};
 }
 

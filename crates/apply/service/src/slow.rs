@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nigh_host::front::{Disk, lock};
 use nigh_trace::Op;
 
-use crate::recording::Asked;
+use crate::asked::Asked;
 
 /// Lines per second. Further slow requests are only counted.
 const LINES: u32 = 10;

@@ -159,7 +159,7 @@ fn chromium(test: &str) -> Option<PathBuf> {
     found
 }
 
-/// What the probe finds on the page, with a picture of it.
+/// The probe's findings on the page, with a picture of it.
 fn look(program: &Path, url: &str, name: &str, width: u32, is_dark: bool) -> Value {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&folder).unwrap();

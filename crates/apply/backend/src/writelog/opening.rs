@@ -24,9 +24,10 @@ use crate::error::{OpenError, OpenErrorKind};
 use crate::open::Options;
 use crate::signal::Signal;
 use crate::target::Target;
+use crate::write_log_state::WriteLogState;
 use crate::writelog::marker::{self, Marker};
 use crate::writelog::settings::WriteLogSettings;
-use crate::writelog::state::{Common, WriteLogState};
+use crate::writelog::state::Common;
 use crate::writelog::{COPY_BLOCKS, Logged, OWN};
 
 /// A log's device while it is opened: one operation at a time.

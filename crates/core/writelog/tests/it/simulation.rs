@@ -538,7 +538,7 @@ fn a_log_of_another_disk_is_refused() {
     }
 }
 
-/// What a read has found in the log stays there until the read is over, although it goes home and the ring comes round.
+/// The blocks that a read has found in the log stay there until the read is over, although it goes home and the ring comes round.
 #[test]
 fn the_place_of_a_read_is_not_overwritten() {
     let mut world = World::new(7);
