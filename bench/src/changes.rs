@@ -233,7 +233,11 @@ fn set(
     policy: Option<&str>,
 ) -> anyhow::Result<()> {
     let memory = memory_mib.map(|mib| mib << 20);
-    ask(changer, took, &nigh_service::Command::Set { memory, policy: policy.map(Into::into), readahead: None })
+    ask(
+        changer,
+        took,
+        &nigh_service::Command::Set { memory, policy: policy.map(Into::into), readahead: None, slow: None },
+    )
 }
 
 fn ask(changer: &mut ControlClient, took: &mut Vec<Duration>, command: &nigh_service::Command) -> anyhow::Result<()> {

@@ -29,7 +29,7 @@ const WORK: [(&str, usize, u64); 4] =
 pub(crate) fn run(how_long: Duration, delay: &str) -> anyhow::Result<()> {
     println!(
         "random writes of 4 KiB to {} MiB of a disk delayed by {delay}, {} s each; load {}",
-        HOT * BLOCK >> 20,
+        (HOT * BLOCK) >> 20,
         how_long.as_secs_f64(),
         load()
     );

@@ -28,7 +28,7 @@ pub(super) fn administer(socket: &Path, folder: &Path, random: &mut Rng, over: &
         ask(&something(folder, random))?;
         std::thread::sleep(PAUSE);
     }
-    let set = Command::Set { memory: Some(MEMORY), policy: Some(POLICY.into()), readahead: None };
+    let set = Command::Set { memory: Some(MEMORY), policy: Some(POLICY.into()), readahead: None, slow: None };
     let mut unlimited = ExportOptions::default();
     unlimited.add_all("iops=none")?;
     let remove = Command::RemoveExport { name: "more".into(), discard: true };
@@ -37,7 +37,7 @@ pub(super) fn administer(socket: &Path, folder: &Path, random: &mut Rng, over: &
 }
 
 fn something(folder: &Path, random: &mut Rng) -> Command {
-    let set = |memory, policy| Command::Set { memory, policy, readahead: None };
+    let set = |memory, policy| Command::Set { memory, policy, readahead: None, slow: None };
     match random.u8(..10) {
         0 => set(Some(MEMORIES[random.usize(..MEMORIES.len())]), None),
         1 => set(None, Some(POLICIES[random.usize(..POLICIES.len())].into())),
