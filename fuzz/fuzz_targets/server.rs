@@ -296,6 +296,7 @@ impl Fixture {
             memory,
             policy: policy.map(Into::into),
             readahead: readahead.map(Into::into),
+            slow: None,
         };
         let command = match change {
             Change::Memory(blocks) => set(Some(u64::from(*blocks) * 4096), None, None),
