@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use nigh_engine::{Action, Fault, Operation};
 
+use crate::log_state::WriteLogState;
 use crate::stamp::Stamp;
-use crate::writelog::WriteLogState;
 
 /// What is done for each of so many bytes takes long.
 const LONG: u64 = 64 << 10;

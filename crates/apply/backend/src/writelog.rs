@@ -26,7 +26,6 @@ use crate::writelog::state::Common;
 pub(crate) use marker::refuse as refuse_without_log;
 pub(crate) use opening::open;
 pub use settings::WriteLogSettings;
-pub use state::WriteLogState;
 
 /// Attempts to commit before the log's device counts as failed.
 const TRIES: u32 = 4;

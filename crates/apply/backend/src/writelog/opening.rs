@@ -21,12 +21,13 @@ use slab::Slab;
 
 use crate::device::{Device, Job};
 use crate::error::{OpenError, OpenErrorKind};
+use crate::log_state::WriteLogState;
 use crate::open::Options;
 use crate::signal::Signal;
 use crate::target::Target;
 use crate::writelog::marker::{self, Marker};
 use crate::writelog::settings::WriteLogSettings;
-use crate::writelog::state::{Common, WriteLogState};
+use crate::writelog::state::Common;
 use crate::writelog::{COPY_BLOCKS, Logged, OWN};
 
 /// A log's device while it is opened: one operation at a time.
