@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use nigh_engine::{Action, Fault, Operation};
 
+use crate::log_state::WriteLogState;
 use crate::stamp::Stamp;
-use crate::write_log_state::WriteLogState;
 
 /// Bytes above which work for each byte takes long.
 const LONG: u64 = 64 << 10;

@@ -21,10 +21,10 @@ use slab::Slab;
 
 use crate::device::{Device, Job};
 use crate::error::{OpenError, OpenErrorKind};
+use crate::log_state::WriteLogState;
 use crate::open::Options;
 use crate::signal::Signal;
 use crate::target::Target;
-use crate::write_log_state::WriteLogState;
 use crate::writelog::marker::{self, Marker};
 use crate::writelog::settings::WriteLogSettings;
 use crate::writelog::state::Common;

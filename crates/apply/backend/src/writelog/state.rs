@@ -9,9 +9,9 @@ use nigh_engine::Fault;
 use nigh_writelog::Statistics;
 
 use crate::device::{Extent, Geometry};
+use crate::log_state::WriteLogState;
 use crate::signal::Signal;
 use crate::stamp::Stamp;
-use crate::write_log_state::WriteLogState;
 use crate::writelog::settings::WriteLogSettings;
 
 /// The geometry of home, and what the log has.

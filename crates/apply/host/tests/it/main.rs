@@ -12,3 +12,4 @@ mod targets;
 mod tenants;
 mod threads;
 mod warm;
+mod write_log;

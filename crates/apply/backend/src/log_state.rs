@@ -1,4 +1,4 @@
-//! The state of a write log, for anyone who asks a device.
+//! What a write log tells of itself.
 
 use std::ops::Range;
 
