@@ -1,4 +1,4 @@
-//! What a write log tells of itself.
+//! The state of a write log, for anyone who asks a device.
 
 use std::ops::Range;
 
