@@ -452,7 +452,7 @@ fn metrics_8_statistics_are_served_and_sighup_reloads() {
     let json = get("/json");
     let value: serde_json::Value = serde_json::from_str(json.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(value["policy"], "lru");
-    assert!(get("/").starts_with("HTTP/1.0 404"));
+    assert!(get("/nothing").starts_with("HTTP/1.0 404"));
     write("16M", "s3-fifo");
     server.signal("-HUP");
     let start = Instant::now();
