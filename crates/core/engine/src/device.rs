@@ -37,17 +37,20 @@ impl Engine {
     fn start(&mut self, port: Port, run: &[Waiting], now: u64) -> Operation {
         let (first, joined) = run.split_first().expect("a run is not empty");
         for other in joined {
-            let Some(Record::Read { first: key, frames: more, .. }) = self.ports.operations.remove(&other.id) else {
+            let Some(Record::Read { first: key, frames: more, passed: too, .. }) =
+                self.ports.operations.remove(&other.id)
+            else {
                 unreachable!("only reads are joined");
             };
             self.volumes.state_mut(key.volume()).operations -= 1;
             for frame in &more {
                 self.memory.loads.get_mut(frame).expect("a frame being loaded has a load").operation = first.id;
             }
-            let Some(Record::Read { frames, .. }) = self.ports.operations.get_mut(&first.id) else {
+            let Some(Record::Read { frames, passed, .. }) = self.ports.operations.get_mut(&first.id) else {
                 unreachable!("only reads are joined");
             };
             frames.extend(more);
+            *passed |= too;
         }
         if let Some(Record::Fetch(_) | Record::Store(_) | Record::Carry(_)) = self.ports.operations.get(&first.id) {
             return self.start_level(first.id, port, now);
@@ -285,8 +288,8 @@ impl Engine {
         for run in again.chunk_by(|one, other| one.0 + 1 == other.0 && one.2 == other.2) {
             let blocks = run[0].0..run[0].0 + run.len() as u64;
             let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
-            let record =
-                Record::Read { first: Key::new(volume, blocks.start), frames: frames.clone(), alone: true, since: 0 };
+            let first = Key::new(volume, blocks.start);
+            let record = Record::Read { first, frames: frames.clone(), alone: true, since: 0, passed: 0 };
             let operation = self.ports.queue_home(&mut self.volumes, volume, Class::Read, blocks, record, now);
             for frame in frames {
                 self.memory.loads.get_mut(&frame).expect("it goes on").operation = operation;

@@ -361,10 +361,10 @@ impl Engine {
                 self.levels.note_time(&mut self.volumes, level, fetch.first.volume(), now.saturating_sub(since), now);
             }
         }
-        if let (&Record::Read { first, ref frames, since, .. }, Ok(())) = (&record, result) {
+        if let (&Record::Read { first, ref frames, since, passed, .. }, Ok(())) = (&record, result) {
             let us = now.saturating_sub(since);
             self.volumes.state_mut(first.volume()).cost.note(frames.len() as u32, us);
-            self.levels.note_home_time(&mut self.volumes, first.volume(), us, now);
+            self.levels.note_home_time(&mut self.volumes, first.volume(), us, passed, now);
         }
         match record {
             record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),

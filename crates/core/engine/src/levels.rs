@@ -109,6 +109,22 @@ impl Levels {
         asked.into_iter().filter(|&at| worths[at].takes_read(now)).collect()
     }
 
+    /// The levels from number `from` on that answer and have one of `blocks`, but are not `asked`, as bits.
+    pub(crate) fn passed(
+        &self,
+        volumes: &Volumes,
+        volume: Volume,
+        blocks: &[(u64, u32)],
+        from: usize,
+        asked: &[usize],
+    ) -> u8 {
+        let has = |at: usize, block| self.all[at].level.find(volumes.entry(Key::new(volume, block))).is_some();
+        (from..self.all.len())
+            .filter(|&at| !self.all[at].late && !asked.contains(&at))
+            .filter(|&at| blocks.iter().any(|&(block, _)| has(at, block)))
+            .fold(0, |bits, at| bits | 1 << at)
+    }
+
     /// The place of `block` of `volume` in the highest of `levels` that holds it.
     pub(crate) fn locate(
         &self,
@@ -154,12 +170,16 @@ impl Levels {
         self.judge(volumes, level, volume, now);
     }
 
-    /// Notes the time of a read from a device of `volume`.
-    pub(crate) fn note_home_time(&mut self, volumes: &mut Volumes, volume: Volume, us: u64, now: u64) {
+    /// Notes the time of a read from a device of `volume`; `passed` are levels that have blocks of it, as bits.
+    pub(crate) fn note_home_time(&mut self, volumes: &mut Volumes, volume: Volume, us: u64, passed: u8, now: u64) {
         if self.all.is_empty() {
             return;
         }
-        volumes.state_mut(volume).times.note(us);
+        let VolumeState { worths, times, .. } = volumes.state_mut(volume);
+        times.note(us);
+        for (_, worth) in worths.iter_mut().enumerate().filter(|(at, _)| passed >> at & 1 != 0) {
+            worth.note_instead(us);
+        }
         (0..self.all.len()).for_each(|level| self.judge(volumes, level, volume, now));
     }
 

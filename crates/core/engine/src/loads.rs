@@ -74,8 +74,9 @@ impl Engine {
         self.volumes.state_mut(volume).loading += 1;
     }
 
-    /// Queues the operations that load `blocks`, which are in ascending order with their frames, from the home device.
-    pub(crate) fn queue_home_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, now: u64) {
+    /// Queues the operations that load `blocks`, which are in ascending order with their frames, from the home device; `passed` as in
+    /// [`Record::Read`].
+    fn queue_home_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, passed: u8, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         for neighbours in blocks.chunk_by(|one, other| one.0 + 1 == other.0) {
             for piece in self.volumes.pieces(volume, &(neighbours[0].0..neighbours[0].0 + neighbours.len() as u64)) {
@@ -84,7 +85,7 @@ impl Engine {
                     let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
                     let blocks = run[0].0..run[0].0 + run.len() as u64;
                     let first = Key::new(volume, blocks.start);
-                    let record = Record::Read { first, frames, alone: false, since: 0 };
+                    let record = Record::Read { first, frames, alone: false, since: 0, passed };
                     let operation = self.ports.queue_home(&mut self.volumes, volume, class, blocks, record, now);
                     for (_, frame) in run {
                         self.memory.loads.get_mut(frame).expect("just begun").operation = operation;
@@ -118,7 +119,7 @@ impl Engine {
     /// number `from` on, and from the home device if no level holds them.
     pub(crate) fn queue_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, from: usize, now: u64) {
         if from >= self.levels.all.len() {
-            return self.queue_home_loads(volume, blocks, class, now);
+            return self.queue_home_loads(volume, blocks, class, 0, now);
         }
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let levels = self.levels.asked(&mut self.volumes, volume, from, now);
@@ -134,7 +135,8 @@ impl Engine {
             for run in run.chunks(most) {
                 let Some((level, place)) = run[0].2 else {
                     let run: Vec<(u64, u32)> = run.iter().map(|&(block, frame, _)| (block, frame)).collect();
-                    self.queue_home_loads(volume, &run, class, now);
+                    let passed = self.levels.passed(&self.volumes, volume, &run, from, &levels);
+                    self.queue_home_loads(volume, &run, class, passed, now);
                     continue;
                 };
                 let of = &mut self.levels.all[level].level;

@@ -23,8 +23,8 @@ pub(crate) enum Reading {
 /// An operation that is queued or at its device.
 pub(crate) enum Record {
     /// Reads into these frames of consecutive blocks; with `alone`, no other operation may join it. `since` is the time at which it was
-    /// passed to its device, in µs.
-    Read { first: Key, frames: Vec<u32>, alone: bool, since: u64 },
+    /// passed to its device, in µs, and `passed` the levels that have blocks of it but are doubted, left out or tried, as bits.
+    Read { first: Key, frames: Vec<u32>, alone: bool, since: u64, passed: u8 },
     /// Writes consecutive blocks, whose frames are held until the operation has them; with `void`, the device may lose
     /// them although it reports success.
     Write { first: Key, blocks: u64, held: Option<Shared>, void: bool },

@@ -1,9 +1,11 @@
 //! Whether reads of a volume go to a level, by how long they take there and at the volume's own devices.
 //!
 //! 1. The level is used, and compared with what earlier reads took at home.
-//! 2. If it takes much longer, it is doubted: one of [`ONE_OF`] reads goes home, until home was measured anew.
+//! 2. If it takes much longer, it is doubted: one of [`ONE_OF`] reads goes home, until home was measured by reads of blocks that the level has. Others
+//!    do not tell: a disk reads sequences, which levels hardly get, much faster.
 //! 3. If the level still takes longer, it is left out for a while: no read and no store of the volume goes there.
 //! 4. Then it is tried: stores go there, and one of `ONE_OF` reads. It is used again, or left out for twice as long.
+//! 5. If it was doubted in vain, it is not doubted again for `FIRST_PAUSE_US`.
 
 use crate::request::Volume;
 
@@ -82,6 +84,10 @@ pub struct LeftOut {
 pub(crate) struct Worth {
     state: State,
     times: Times,
+    /// Since the level is doubted or tried: of reads at home of blocks that it has.
+    instead: Times,
+    /// It is not doubted before.
+    trusted_until: u64,
     /// Reads since the level is doubted or tried.
     reads: u32,
     pause_us: u64,
@@ -91,8 +97,8 @@ pub(crate) struct Worth {
 
 impl Worth {
     pub(crate) fn new() -> Worth {
-        let (state, times) = (State::Used, Times::default());
-        Worth { state, times, reads: 0, pause_us: FIRST_PAUSE_US, used_at: 0 }
+        let (times, instead) = (Times::default(), Times::default());
+        Worth { state: State::Used, times, instead, trusted_until: 0, reads: 0, pause_us: FIRST_PAUSE_US, used_at: 0 }
     }
 
     /// Whether the next read goes to the level.
@@ -100,7 +106,7 @@ impl Worth {
         if let State::Out { until } = self.state
             && now >= until
         {
-            (self.state, self.times, self.reads) = (State::Tried, Times::default(), 0);
+            (self.state, self.times, self.instead, self.reads) = (State::Tried, Times::default(), Times::default(), 0);
         }
         self.reads = self.reads.wrapping_add(1);
         match self.state {
@@ -121,23 +127,28 @@ impl Worth {
         self.times.note(us);
     }
 
+    /// Notes the time of a read at home of blocks that the level has.
+    pub(crate) fn note_instead(&mut self, us: u64) {
+        self.instead.note(us);
+    }
+
     /// Looks at what was measured. `home` are the times at the devices of the volume. Returns whether the level is left out from now
     /// on, or used again: for how long it is left out, and the times of both.
-    pub(crate) fn judge(&mut self, home: &mut Times, now: u64) -> Option<(u64, u64, u64)> {
+    pub(crate) fn judge(&mut self, home: &Times, now: u64) -> Option<(u64, u64, u64)> {
         let level_us = self.times.median()?;
         let most_us = |home_us: u64| TIMES_HOME * home_us + MARGIN_US;
         let is_slower = |home_us: u64| level_us > most_us(home_us);
         match self.state {
             State::Used => {
-                if self.times.tells() && is_slower(home.median().unwrap_or(0)) {
-                    (self.state, *home, self.reads) = (State::Doubted, Times::default(), 0);
+                if now >= self.trusted_until && self.times.tells() && is_slower(home.median().unwrap_or(0)) {
+                    (self.state, self.instead, self.reads) = (State::Doubted, Times::default(), 0);
                 }
                 None
             }
-            State::Doubted if home.count >= FEW => {
-                let home_us = home.median()?;
+            State::Doubted if self.instead.count >= FEW => {
+                let home_us = self.instead.median()?;
                 if !is_slower(home_us) {
-                    self.state = State::Used;
+                    (self.state, self.trusted_until) = (State::Used, now + FIRST_PAUSE_US);
                     return None;
                 }
                 if now.saturating_sub(self.used_at) > MOST_PAUSE_US {
@@ -146,7 +157,7 @@ impl Worth {
                 self.leave_out(level_us, home_us, now)
             }
             State::Tried if self.times.count >= FEW => {
-                let home_us = home.median()?;
+                let home_us = if self.instead.count >= FEW { self.instead.median() } else { home.median() }?;
                 self.pause_us = (2 * self.pause_us).min(MOST_PAUSE_US);
                 if 4 * level_us > 3 * most_us(home_us) {
                     return self.leave_out(level_us, home_us, now);
@@ -185,6 +196,7 @@ mod tests {
                 level_us
             } else {
                 home.note(home_us);
+                worth.note_instead(home_us);
                 home_us
             };
             *now += us;
@@ -219,6 +231,30 @@ mod tests {
         (0..32).for_each(|_| home.note(400));
         let (there, judged) = reads(&mut worth, &mut home, &mut now, 500, 12_000, 4_000);
         assert_eq!((there, judged), (500 - 8, vec![]));
+    }
+
+    /// Of a disk in a sequence that the level does not have.
+    #[test]
+    fn a_level_is_not_compared_with_reads_of_other_blocks() {
+        let (mut worth, mut home, mut now) = (Worth::new(), Times::default(), 0);
+        let mut there = 0;
+        for _ in 0..1000 {
+            let takes = worth.takes_read(now);
+            there += u32::from(takes);
+            if takes {
+                worth.note(1_400)
+            } else {
+                worth.note_instead(8_000)
+            }
+            for us in [if takes { 1_400 } else { 8_000 }, 40, 40, 40] {
+                if us != 1_400 {
+                    home.note(us);
+                }
+                now += us;
+                assert_eq!(worth.judge(&home, now), None);
+            }
+        }
+        assert_eq!(there, 1000 - 8, "doubted once in 10 s");
     }
 
     #[test]

@@ -260,6 +260,53 @@ fn read_slowly(engine: &mut Engine, now: &mut u64, count: u64, level_us: u64, ho
     (there, std::iter::from_fn(|| engine.next_left_out()).collect())
 }
 
+/// A disk with a memory of its own reads sequences fast, but seeks for the blocks that the level has.
+#[test]
+fn a_level_is_not_left_out_because_other_blocks_are_read_fast() {
+    let mut config = config(4, "lru");
+    config.storing = 8;
+    let mut engine = Engine::new(config).expect("a possible set-up");
+    for port in [HOME, LEVEL] {
+        engine.attach(port, PortConfig::default()).expect("not open yet");
+    }
+    let config = LevelConfig { patience_us: LevelConfig::PATIENCE_US, ..level(LEVEL, 64, 2) };
+    engine.add_level(config).expect("a possible level");
+    engine.open(Volume(0), WriteMode::Back, &[Region::whole(HOME, 8192 * BLOCK as u64)]).expect("not open yet");
+    let (mut now, mut there, mut instead) = (0, 0, 0);
+    // 16 blocks in turn, which stay in the level, and three that are read once after each of them.
+    let others = 16..;
+    for (at, other) in (0..2000).zip(others.step_by(3)) {
+        for block in [at % 16, other, other + 1, other + 2] {
+            let is_kept = block < 16;
+            assert!(engine.submit(now, request(Op::Read, block, 1)).expect("taken").reply.is_none());
+            let mut left = operations_at(&mut engine, now);
+            while !left.is_empty() {
+                for operation in left {
+                    if matches!(operation.action, Action::Read(_)) {
+                        (there, instead) = match operation.port {
+                            LEVEL => (there + 1, instead),
+                            _ => (there, instead + u64::from(is_kept)),
+                        };
+                        now += match (operation.port, is_kept) {
+                            (LEVEL, _) => 3_000,
+                            (_, true) => 8_000,
+                            (_, false) => 80,
+                        };
+                    }
+                    engine.complete(now, operation, Ok(()));
+                }
+                left = operations_at(&mut engine, now);
+            }
+            assert!(matches!(engine.next_reply().expect("data").outcome, Outcome::Data(_)));
+        }
+    }
+    engine.check();
+    assert_eq!(engine.next_left_out(), None);
+    assert_eq!(there + instead, 2000);
+    // The first of each, and eight for the one doubt in 10 s.
+    assert_eq!(instead, 16 + 8);
+}
+
 #[test]
 fn slow_7_a_level_that_takes_longer_than_the_disk_is_left_out() {
     let mut config = config(4, "lru");
