@@ -255,14 +255,16 @@ impl Bench {
         let time = Duration::from_micros(random.u64(..longest * 1000));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.u64(..)).collect();
         self.disk.start(failing);
-        // Syncs of a log fail seldom enough that it goes on.
-        self.fast.iter().for_each(|fast| fast.start(failing / 5));
+        // A server does not start if the first sync of its log fails.
+        self.fast.iter().for_each(|fast| fast.start(0));
         let is_device = matches!(kind, Kind::Ring | Kind::WriteLog);
         // With two disks, the power of either may fail alone.
         let off = if self.fast.is_some() { random.u8(1..4) } else { 1 };
         let device = is_device.then(|| Loop::attach(self.disk.file()).expect("a block device"));
         let image = device.as_ref().map_or(self.disk.file(), Loop::path);
         let mut server = Server::start(kind, &self.folder, image);
+        // Syncs of a log fail seldom enough that it goes on.
+        self.fast.iter().for_each(|fast| fast.start(failing / 5));
         assert!(kind != Kind::Ring || server.has_ring(), "it has no io_uring");
         self.shared.is_over.store(false, Ordering::Relaxed);
         let (shared, disk, fast) = (&self.shared, &self.disk, &self.fast);
