@@ -291,7 +291,7 @@ impl Recorder {
     /// Whether slow requests are logged, so that it matters when replies are ready.
     #[inline]
     pub fn is_timed(&self) -> bool {
-        self.slow.limit().is_some()
+        self.slow.is_on()
     }
 
     fn push(&self, disk: &Disk, client: u64, asked: &Asked, latency: Duration) {

@@ -88,9 +88,16 @@ impl Slow {
         self.limit.store(limit.map_or(OFF, |limit| limit.as_micros() as u64), Ordering::Relaxed);
     }
 
+    /// Whether there is a limit.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.limit.load(Ordering::Relaxed) != OFF
+    }
+
     #[inline]
     pub(crate) fn is_slow(&self, latency: Duration) -> bool {
-        latency.as_micros() as u64 > self.limit.load(Ordering::Relaxed)
+        // Without a limit, which is usual, nothing is divided.
+        self.is_on() && latency.as_micros() as u64 > self.limit.load(Ordering::Relaxed)
     }
 
     /// Counts a slow request, which was answered now.

@@ -496,12 +496,24 @@ fn array(figures: &mut Figures) -> Result<ArrayProfile, ProfileError> {
     let members = figures.integer("members", least..=Raid::MEMBERS_MOST, "the number of members")?;
     let chunk_kib = figures.integer("chunk_kib", 4..=1 << 20, "the length of a chunk")?;
     let name = figures.string("member", "the name of a device that comes with nigh")?;
-    let member = Box::new(Profile::named(&name)?);
-    if matches!(member.model, Model::Array(_)) {
+    let member = Box::new(member_named(&name)?);
+    Ok(ArrayProfile { raid, members, chunk_kib, member })
+}
+
+/// The profile of a member: a shipped one. Names of arrays within arrays are not followed, however long they are.
+fn member_named(name: &str) -> Result<Profile, ProfileError> {
+    if split_array(name).is_some() {
         let expected = "a device that is no array itself".to_owned();
         return Err(ProfileError::Value { key: "member", found: format!("'{name}'"), expected });
     }
-    Ok(ArrayProfile { raid, members, chunk_kib, member })
+    Profile::named(name)
+}
+
+/// Level, members, and the name of the members' profile in `raid5-4x-hdd-7200`.
+fn split_array(name: &str) -> Option<(&str, u64, &str)> {
+    let (number, rest) = name.strip_prefix("raid")?.split_once('-')?;
+    let (members, member) = rest.split_once("x-")?;
+    Some((number, members.parse().ok()?, member))
 }
 
 /// The size of an array whose members are as `member`: whole chunks of each.
@@ -515,13 +527,10 @@ fn array_bytes(array: &ArrayProfile, member: &Profile) -> Result<u64, ProfileErr
     })
 }
 
-/// The profile named `raid5-4x-hdd-7200`: level, members, and the name of the members' profile. `None` if the name has
-/// another form.
+/// The profile named as `raid5-4x-hdd-7200`. `None` if the name has another form.
 fn array_named(name: &str) -> Option<Result<String, ProfileError>> {
-    let (number, rest) = name.strip_prefix("raid")?.split_once('-')?;
-    let (members, member) = rest.split_once("x-")?;
-    let members: u64 = members.parse().ok()?;
-    let title = match Profile::named(member) {
+    let (number, members, member) = split_array(name)?;
+    let title = match member_named(member) {
         Ok(profile) => profile.title,
         Err(error) => return Some(Err(error)),
     };
