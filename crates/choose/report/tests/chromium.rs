@@ -6,14 +6,14 @@
 #[path = "sample/mod.rs"]
 mod sample;
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::{env, fs};
 
 use nigh_report::{
     Levels, LevelsFigures, LevelsIntervals, LevelsScheme, Report, Served, Timed, TimedCurve, TimedLevel, TimedPoint,
     TimedProgram,
 };
+use nigh_testkit::browser::{self, chromium};
 use serde_json::Value;
 
 const PROBE: &str = include_str!("probe.js");
@@ -21,18 +21,6 @@ const PROBE: &str = include_str!("probe.js");
 /// Opens what is folded, as a click would.
 const UNFOLD: &str = "const folded = document.querySelector('#internals details'); folded.open = true; \
                       folded.dispatchEvent(new Event('toggle'));";
-
-/// An installed Chromium; without one the test reports itself skipped.
-fn chromium(test: &str) -> Option<PathBuf> {
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let found = env::split_paths(&env::var_os("PATH").unwrap_or_default())
-        .flat_map(|folder| names.map(|name| folder.join(name)))
-        .find(|program| program.is_file());
-    if found.is_none() {
-        println!("skipped: {test}: chromium is not installed");
-    }
-    found
-}
 
 struct Browser<'a> {
     program: &'a Path,
@@ -51,24 +39,7 @@ impl<'a> Browser<'a> {
     fn run(&self, page: &Path, args: &[String]) -> String {
         let profile = self.folder.join("profile");
         let _ = fs::remove_dir_all(&profile);
-        let output = Command::new(self.program)
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--hide-scrollbars",
-            ])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .arg(format!("--user-data-dir={}", profile.display()))
-            .args(args)
-            .arg(format!("file://{}", page.display()))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        browser::open(self.program, &profile, args, &format!("file://{}", page.display()))
     }
 
     /// Findings of the probe on the page of `report` at this width after `script` ran, with a screenshot beside the
@@ -85,27 +56,10 @@ impl<'a> Browser<'a> {
         let shot =
             [format!("--window-size={width},3300"), format!("--screenshot={}", image.display()), "--dump-dom".into()];
         let dom = self.run(&path, &args.iter().map(|arg| arg.to_string()).chain(shot).collect::<Vec<_>>());
-        let found = dom.split_once(r#"id="probe" hidden="">"#).expect("the probe ran").1;
-        let found = serde_json::from_str(&decode(found.split_once('<').unwrap().0)).unwrap();
+        let found = serde_json::from_str(&browser::probed(&dom)).unwrap();
         assert!(fs::metadata(&image).unwrap().len() > 10_000, "{name}: the screenshot shows something");
         found
     }
-}
-
-/// The inverse of JavaScript's `encodeURIComponent`.
-fn decode(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [byte, tail @ ..] = rest {
-        rest = tail;
-        if *byte == b'%' {
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&tail[..2]).unwrap(), 16).unwrap());
-            rest = &tail[2..];
-        } else {
-            bytes.push(*byte);
-        }
-    }
-    String::from_utf8(bytes).unwrap()
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
+use nigh_testkit::browser::{self, chromium};
 use serde_json::Value;
 
 use crate::metrics::{ask, get};
@@ -147,55 +147,22 @@ fn pass(mut client: TcpStream, to: &str) -> Option<()> {
     write!(client, "{fields}Content-Length: {}\r\n\r\n{body}", body.len()).ok()
 }
 
-/// An installed Chromium; without one the test reports itself skipped.
-fn chromium(test: &str) -> Option<PathBuf> {
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut programs = std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name)));
-    let found = programs.find(|program| program.is_file());
-    if found.is_none() {
-        println!("skipped: {test}: chromium is not installed");
-    }
-    found
-}
-
 /// The probe's findings on the page, with a picture of it.
 fn look(program: &Path, url: &str, name: &str, width: u32, is_dark: bool) -> Value {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&folder).unwrap();
     let profile = tempfile::tempdir().unwrap();
     let image = folder.join(format!("{name}.png"));
-    let output = Command::new(program)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("--blink-settings=preferredColorScheme={}", if is_dark { 0 } else { 1 }))
-        .args([&format!("--window-size={width},1900"), &format!("--screenshot={}", image.display())])
-        .args(["--virtual-time-budget=12000", "--dump-dom", url])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found = dom.split_once("id=\"probe\" hidden=\"\">").unwrap_or_else(|| panic!("the probe did not run: {dom}")).1;
+    let arguments = [
+        format!("--blink-settings=preferredColorScheme={}", if is_dark { 0 } else { 1 }),
+        format!("--window-size={width},1900"),
+        format!("--screenshot={}", image.display()),
+        "--virtual-time-budget=12000".to_owned(),
+        "--dump-dom".to_owned(),
+    ];
+    let dom = browser::open(program, profile.path(), &arguments, url);
     assert!(fs::metadata(&image).unwrap().len() > 10_000, "{name}: the picture shows something");
-    serde_json::from_str(&decode(found.split_once('<').unwrap().0)).unwrap()
-}
-
-/// The inverse of JavaScript's `encodeURIComponent`.
-fn decode(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [byte, tail @ ..] = rest {
-        rest = tail;
-        if *byte == b'%' {
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&tail[..2]).unwrap(), 16).unwrap());
-            rest = &tail[2..];
-        } else {
-            bytes.push(*byte);
-        }
-    }
-    String::from_utf8(bytes).unwrap()
+    serde_json::from_str(&browser::probed(&dom)).unwrap()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Shared by the tests of several crates: naive models of the policies, a host that drives a policy and checks the
 //! contract at every step, the contract as a suite, a host that only drives a policy, and random reference strings.
 
+pub mod browser;
 pub mod contract;
 #[cfg(feature = "fuse")]
 pub mod fuse;

@@ -31,7 +31,6 @@ pub mod lirs;
 pub mod list;
 pub mod lrfu;
 pub mod lru;
-pub mod lru_2;
 pub mod lru_k;
 mod marginal;
 pub mod mq;

@@ -23,7 +23,6 @@ mod lirs;
 pub mod lpu;
 mod lrfu;
 mod lru;
-mod lru_2;
 mod lru_k;
 pub mod lru_sp;
 mod mq;
@@ -97,13 +96,13 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "random" => Box::new(random::Random::new(capacity, settings)),
         "lfu" => Box::new(lfu::Lfu::new(capacity)),
         "lfu-da" => Box::new(lfu_da::LfuDa::new(capacity)),
-        "lru-k" => Box::new(lru_k::LruK::new(capacity, settings)),
+        "lru-k" => Box::new(lru_k::LruK::new(settings.number("k", "3") as usize, capacity, settings)),
         "slru" => Box::new(slru::Slru::new(capacity, settings)),
         "lecar" => Box::new(lecar::Lecar::new(capacity, settings)),
         "hyperbolic" => Box::new(hyperbolic::Hyperbolic::new(capacity, settings)),
         "clock" => Box::new(clock::Clock::new(capacity, settings)),
         "gclock" => Box::new(gclock::GClock::new(capacity, settings)),
-        "lru-2" => Box::new(lru_2::Lru2::new(capacity, settings)),
+        "lru-2" => Box::new(lru_k::LruK::new(2, capacity, settings)),
         "2q" => Box::new(two_q::TwoQ::new(capacity, settings)),
         "s3-fifo" => Box::new(s3_fifo::S3Fifo::new(capacity, settings)),
         "sieve" => Box::new(sieve::Sieve::new(capacity)),
