@@ -1,16 +1,15 @@
 //! The alert rules and the dashboard of the package: by promtool, on a live Prometheus, and that all they name exists.
 
 use std::collections::BTreeSet;
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use nigh_nbd::client::Client;
 use nigh_testkit::tools::{installed, run};
 use serde_json::Value;
 
-use crate::metrics::get;
+use crate::metrics::Prometheus;
 use crate::serving::{Folder, Server, until};
 
 fn packaged(name: &str) -> PathBuf {
@@ -102,16 +101,6 @@ fn promtool_finds_that_each_rule_fires_and_that_none_fires_without_reason() {
     }
 }
 
-/// Killed when it is dropped.
-struct Prometheus(Child);
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A small file system that is unmounted when it is dropped.
 struct Small(String);
 
@@ -133,12 +122,6 @@ impl Drop for Small {
     fn drop(&mut self) {
         let _ = Command::new("umount").args(["--lazy", &self.0]).status();
     }
-}
-
-/// The answer of Prometheus.
-fn api(address: &str, path: &str) -> Option<Value> {
-    TcpStream::connect(address).ok()?;
-    serde_json::from_str(&get(address, path, "").1).ok()
 }
 
 fn connect(server: &Server, export: &str) -> Client<UnixStream> {
@@ -169,20 +152,10 @@ fn alerts_fire_on_a_live_prometheus() {
         .replace("    for: 1m\n", "")
         .replace("nigh_device_silent_seconds > 30", "nigh_device_silent_seconds > 2");
     let rules = folder.image("nigh.rules.yml", rules.as_bytes());
-    let address = format!("127.0.0.1:{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
-    let config = format!(
-        "global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}\nrule_files: ['{rules}']\nscrape_configs:\n- job_name: nigh\n  \
-         static_configs:\n  - targets: ['{}']\n",
-        server.metrics()
-    );
-    let config = folder.image("prometheus.yml", config.as_bytes());
-    let mut command = Command::new("prometheus");
-    command.args([&format!("--config.file={config}"), &format!("--storage.tsdb.path={}", folder.text("tsdb"))]);
-    command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
-    let prometheus = Prometheus(command.spawn().unwrap());
+    let prometheus = Prometheus::start(&folder, &server, &format!("rule_files: ['{rules}']\n"));
 
     let firing = || -> BTreeSet<String> {
-        let answer = api(&address, "/api/v1/alerts");
+        let answer = prometheus.api("/api/v1/alerts");
         let alerts =
             answer.as_ref().and_then(|answer| answer["data"]["alerts"].as_array().cloned()).unwrap_or_default();
         let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
@@ -194,7 +167,7 @@ fn alerts_fire_on_a_live_prometheus() {
     };
     // Counters have to be known before they grow.
     until("Prometheus has the server's statistics", || {
-        api(&address, "/api/v1/query?query=nigh_uptime_seconds").is_some_and(|of| of["data"]["result"][0].is_object())
+        prometheus.query("nigh_uptime_seconds").is_some_and(|of| of["data"]["result"][0].is_object())
     });
     until("the level is away", || firing().contains("NighLevelOff -"));
     let before = firing();
@@ -221,8 +194,7 @@ fn alerts_fire_on_a_live_prometheus() {
 
     // Prometheus understands what the dashboard asks.
     for expression in expressions() {
-        let escaped: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let answer = api(&address, &format!("/api/v1/query?query={escaped}")).unwrap();
+        let answer = prometheus.query(&expression).unwrap();
         assert_eq!(answer["status"], "success", "{expression}: {answer}");
     }
     drop(prometheus);

@@ -139,13 +139,46 @@ fn metrics_8_promtool_and_pythons_parsers_accept_the_page() {
     }
 }
 
-/// Killed when it is dropped.
-struct Prometheus(Child);
+/// A Prometheus, killed when it is dropped.
+pub(crate) struct Prometheus {
+    process: Child,
+    address: String,
+}
+
+impl Prometheus {
+    /// One that asks `server` twice a second. `rules` is a line of its configuration, or empty.
+    pub(crate) fn start(folder: &Folder, server: &Server, rules: &str) -> Prometheus {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let config = format!(
+            "global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}\n{rules}scrape_configs:\n- job_name: nigh\n  \
+             static_configs:\n  - targets: ['{}']\n",
+            server.metrics()
+        );
+        let config = folder.image("prometheus.yml", config.as_bytes());
+        let mut command = Command::new("prometheus");
+        command.args([&format!("--config.file={config}"), &format!("--storage.tsdb.path={}", folder.text("tsdb"))]);
+        command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
+        Prometheus { process: command.spawn().unwrap(), address }
+    }
+
+    /// Its answer to a query; `None` if it does not answer.
+    pub(crate) fn query(&self, query: &str) -> Option<Value> {
+        let escaped: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        self.api(&format!("/api/v1/query?query={escaped}"))
+    }
+
+    /// The value at `path` of its interface; `None` if it does not answer.
+    pub(crate) fn api(&self, path: &str) -> Option<Value> {
+        TcpStream::connect(&self.address).ok()?;
+        serde_json::from_str(&get(&self.address, path, "").1).ok()
+    }
+}
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -154,7 +187,6 @@ struct Watched {
     folder: Folder,
     server: Server,
     prometheus: Prometheus,
-    address: String,
 }
 
 impl Watched {
@@ -166,26 +198,12 @@ impl Watched {
         let folder = Folder::new();
         let disk = "disk=delay:60ms,jitter=60ms:memory:64M";
         let server = folder.serve(&[disk, "--readahead", "none", "--memory", "64M", "--metrics", "127.0.0.1:0"]);
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
-        let config = format!(
-            "global: {{scrape_interval: 500ms}}\nscrape_configs:\n- job_name: nigh\n  static_configs:\n  - targets: ['{}']\n",
-            server.metrics()
-        );
-        let config = folder.image("prometheus.yml", config.as_bytes());
-        let mut command = Command::new("prometheus");
-        command.args([&format!("--config.file={config}"), &format!("--storage.tsdb.path={}", folder.text("tsdb"))]);
-        command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
-        let prometheus = Prometheus(command.spawn().unwrap());
-        Some(Watched { folder, server, prometheus, address })
+        let prometheus = Prometheus::start(&folder, &server, "");
+        Some(Watched { folder, server, prometheus })
     }
 
     fn query(&self, query: &str) -> Option<f64> {
-        TcpStream::connect(&self.address).ok()?;
-        let escaped = query.replace('{', "%7B").replace('}', "%7D").replace('"', "%22").replace(' ', "%20");
-        let (_, body) = get(&self.address, &format!("/api/v1/query?query={escaped}"), "");
-        let answer: Value = serde_json::from_str(&body).ok()?;
-        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+        self.prometheus.query(query)?["data"]["result"][0]["value"][1].as_str()?.parse().ok()
     }
 
     /// Once Prometheus has `all` reads, its quantiles are within 10 % of those that clients saw: shares, and seconds.
