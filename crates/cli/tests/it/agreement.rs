@@ -252,6 +252,7 @@ fn replay_equals_service(folder: &Folder, trace: &Trace) {
         if pinned != *hits {
             different.push(format!("{policy}: replayed {hits}, pinned {pinned}"));
         }
+        println!("{}: {policy}: {hits} hits", trace.name);
     }
     println!("{}: {} requests, {} policies, {blocks} blocks", trace.name, trace.requests.len(), replayed.len());
     assert!(different.is_empty(), "hits on {} differ:\n  {}", trace.name, different.join("\n  "));
