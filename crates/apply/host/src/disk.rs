@@ -157,6 +157,7 @@ impl Disk {
     }
 
     /// Whether writes are rejected now.
+    #[inline]
     pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire) || self.taken_over.load(Ordering::Acquire)
     }

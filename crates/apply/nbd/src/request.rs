@@ -38,12 +38,14 @@ impl RequestHeader {
             Framing::Extended => (EXTENDED_REQUEST_MAGIC, true),
             Framing::Simple | Framing::Structured => (REQUEST_MAGIC, false),
         };
-        let mut fields = Reader(input);
-        match fields.u32() {
-            Some(found) if found != magic => return Err(Violation::Magic(found.into())),
+        match input.first_chunk() {
+            Some(found) if u32::from_be_bytes(*found) != magic => {
+                return Err(Violation::Magic(u32::from_be_bytes(*found).into()));
+            }
             _ => {}
         }
-        Ok(match Self::parse(extended, fields) {
+        let fields = input.get(size_of_val(&magic)..size).map(Reader);
+        Ok(match fields.and_then(|fields| Self::parse(extended, fields)) {
             Some(header) => Decoded::Whole(header, size),
             None => Decoded::Need(size.saturating_sub(input.len())),
         })

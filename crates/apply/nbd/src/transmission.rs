@@ -82,47 +82,38 @@ impl Transmission {
     /// many bytes were consumed. After a violation the connection must be closed.
     pub fn step(&mut self, input: &[u8]) -> Result<(usize, Event), Violation> {
         let mut used = 0;
-        loop {
-            let rest = input.get(used..).unwrap_or_default();
-            let skipped = usize::try_from(self.skip).map_or(rest.len(), |skip| skip.min(rest.len()));
-            self.skip -= skipped as u64;
-            used += skipped;
+        if self.skip > 0 {
+            used = usize::try_from(self.skip).map_or(input.len(), |skip| skip.min(input.len()));
+            self.skip -= used as u64;
             if self.skip > 0 {
                 return Ok((used, Event::Need(usize::try_from(self.skip).unwrap_or(usize::MAX))));
             }
-            if let Some((tag, errno)) = self.refused.take() {
-                return Ok((used, Event::Refused { tag, errno }));
-            }
-            let header = match RequestHeader::decode(self.framing, input.get(used..).unwrap_or_default())? {
-                Decoded::Need(more) => return Ok((used, Event::Need(more))),
-                Decoded::Whole(header, length) => {
-                    used += length;
-                    header
-                }
-            };
-            if let Some(event) = self.judge(&header)? {
-                return Ok((used, event));
-            }
         }
-    }
-
-    /// None if it is refused, which the next round reports, after the payload.
-    fn judge(&mut self, header: &RequestHeader) -> Result<Option<Event>, Violation> {
+        if let Some((tag, errno)) = self.refused.take() {
+            return Ok((used, Event::Refused { tag, errno }));
+        }
+        let rest = &input[used..];
+        let (header, length) = match RequestHeader::decode(self.framing, rest)? {
+            Decoded::Need(more) => return Ok((used, Event::Need(more))),
+            Decoded::Whole(header, length) => (header, length),
+        };
+        used += length;
         if header.command == command::DISC {
-            return Ok(Some(Event::Disconnect));
+            return Ok((used, Event::Disconnect));
         }
-        let payload = self.payload(header)?;
-        let tag = Tag { cookie: header.cookie, offset: header.offset };
-        Ok(match self.validate(header) {
+        let payload = self.payload(&header)?;
+        match self.validate(&header) {
             Ok(command) => {
-                let RequestHeader { cookie, offset, length, .. } = *header;
-                Some(Event::Request(Request { cookie, offset, length, command }))
+                let RequestHeader { cookie, offset, length, .. } = header;
+                Ok((used, Event::Request(Request { cookie, offset, length, command })))
             }
             Err(errno) => {
+                let tag = Tag { cookie: header.cookie, offset: header.offset };
                 (self.skip, self.refused) = (payload, Some((tag, errno)));
-                None
+                let (more, event) = self.step(&rest[length..])?;
+                Ok((used + more, event))
             }
-        })
+        }
     }
 
     /// Bytes of payload that follow the header. A compact write of any length is passed over when it is refused; the

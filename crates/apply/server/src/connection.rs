@@ -212,10 +212,13 @@ impl Connection {
 
     /// Waits until a request of this many bytes is within the export's rates; returns false if the client disconnects before
     /// that. Receives later requests meanwhile: their latency counts from then.
+    #[inline]
     fn wait_for_turn(&mut self, bytes: u64) -> io::Result<bool> {
-        if !self.link.disk().is_throttled() {
-            return Ok(true);
-        }
+        if self.link.disk().is_throttled() { self.wait_throttled(bytes) } else { Ok(true) }
+    }
+
+    #[cold]
+    fn wait_throttled(&mut self, bytes: u64) -> io::Result<bool> {
         self.send();
         let (signal, waker) = match &mut self.turn {
             Some(turn) => turn,
