@@ -50,7 +50,7 @@ impl Cache {
             "--log",
             "error",
         ]);
-        serve.args(["--level", &format!("{level}:{LEVEL_EACH}"), "--level-name", &name, "--level-required"]);
+        serve.args(["--level", &format!("{level}:{LEVEL_EACH},name={name},required")]);
         serve.arg(format!("=delay:{HOME}:memory:{mib}M")).arg("--control").arg(&control);
         serve.arg("--listen").arg(format!("unix:{}", socket.display()));
         let peer = Peer::unpinned(&mut serve, &socket)?;

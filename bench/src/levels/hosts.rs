@@ -122,7 +122,7 @@ fn live(folder: &Path, policy: &str, requests: &[Request]) -> anyhow::Result<Run
         "--log",
         "error",
     ]);
-    serve.args(["--level-required", "--level-wait", "10s", "--level", &format!("tcp:{}:10810:{LEVEL}", LENDER.2)]);
+    serve.args(["--level", &format!("tcp:{}:10810:{LEVEL},required,wait=10s", LENDER.2)]);
     serve.arg(format!("=nbd://{}/", STORE.2)).arg("--control").arg(&control);
     serve.arg("--listen").arg(format!("unix:{}", socket.display()));
     std::thread::sleep(Duration::from_millis(500));

@@ -7,6 +7,7 @@ mod encoding;
 mod hardening;
 mod level;
 mod mount;
+mod prefetch;
 mod programs;
 mod serving;
 mod trace;
@@ -31,9 +32,10 @@ pub(crate) use contents::ContentsArgs;
 pub(crate) use devices::{DevicesArgs, DevicesCommand, FitArgs};
 pub(crate) use encoding::EncodingArgs;
 pub(crate) use hardening::HardeningArgs;
-pub(crate) use level::{LevelArgs, RemoteLevelArgs};
+pub(crate) use level::LevelArgs;
 use mount::MOUNT_HELP;
 pub(crate) use mount::MountArgs;
+pub(crate) use prefetch::PrefetchArg;
 use programs::ADVISE_HELP;
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
@@ -172,13 +174,10 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) content: EncodingArgs,
     /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
-    /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE, or
-    /// tls:HOST:PORT:SIZE with --level-ca, --level-certificate and --level-key.
-    /// Give the flag twice for two levels, the faster one first; one on another host is the last
-    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE|tls:HOST:PORT:SIZE")]
+    /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE, or tls:HOST:PORT:SIZE, with
+    /// options (see below). Give the flag twice for two levels, the faster one first; one on another host is the last
+    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE[,OPTION...]")]
     pub(crate) level: Vec<String>,
-    #[command(flatten)]
-    pub(crate) remote_level: RemoteLevelArgs,
     /// The list of the blocks in memory, kept every minute and at the end; they are loaded again after a start, into free memory
     /// only; none for no such list [default: the path of --control, or of the file of --level, with .warm appended]
     #[arg(long, value_name = "FILE")]
@@ -192,17 +191,11 @@ pub(crate) struct ServeArgs {
     /// from 'nigh ctl hint' and NBD's CACHE
     #[arg(long, value_name = "ALLOCATION")]
     pub(crate) allocate: Option<AllocateArg>,
-    /// Maximum number of predicted blocks prefetched at a time [default: 16]
-    #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) batch: Option<u32>,
-    /// Choose between single predicted blocks and batches of --batch, for each device: whichever takes less time for a block. The other
-    /// is tried again now and then. To be used with --batch 64
-    #[arg(long)]
-    pub(crate) adapt_batch: bool,
-    /// A tenant has at most two batches of predicted blocks ahead that it has not used, and as many more as it used so far, up to
-    /// this number; 0 for no such limit [default: 4096]
-    #[arg(long, value_name = "BLOCKS")]
-    pub(crate) prefetch_window: Option<u32>,
+    /// How predicted blocks are prefetched, with --allocate: batch=BLOCKS, the most at a time; window=BLOCKS, how many of a tenant may wait to be
+    /// used beyond its first two batches (0: any number); adapt, to choose between single blocks and batches, for each device, by their time. To
+    /// be used with batch=64 [default: batch=16,window=4096]
+    #[arg(long, value_name = "batch=N,window=N,adapt")]
+    pub(crate) prefetch: Option<PrefetchArg>,
     /// When writes reach the devices [default: back]
     #[arg(long, visible_alias = "write", value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
@@ -504,12 +497,11 @@ pub(crate) struct InputArgs {
     /// return addresses), ra0 (the innermost one) or file
     #[arg(long, value_name = "COLUMN")]
     pub(crate) stream: Option<String>,
-    /// Which events of a 'blkparse', 'blktrace' or 'perf' trace are the requests: queue, issue or complete [default: the first
-    /// of these that the trace has at its beginning]
-    #[arg(long, value_name = "EVENT")]
+    /// Which events are the requests: a setting of a trace.
+    #[arg(skip)]
     pub(crate) action: Option<String>,
-    /// In formats that record objects, use the recorded sizes as lengths, instead of one block per object
-    #[arg(long)]
+    /// Whether objects are as long as recorded: a setting of a trace.
+    #[arg(skip)]
     pub(crate) recorded_sizes: bool,
     /// Leave out lines and records that do not match the format, and report how many and which, instead of failing
     #[arg(long)]
@@ -588,9 +580,6 @@ pub(crate) struct SimArgs {
     /// Threads that replay [default: one per processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Cache size at which the policies' internals are recorded for the page [default: the middle size]
-    #[arg(long, value_name = "SIZE", requires = "html")]
-    pub(crate) internals: Option<String>,
     #[command(flatten)]
     pub(crate) timed: TimedArgs,
     #[command(flatten)]
@@ -644,18 +633,11 @@ pub(crate) struct TimedArgs {
     /// from 0
     #[arg(long, value_name = "FILE", requires = "allocate")]
     pub(crate) control: Option<PathBuf>,
-    /// Maximum number of predicted blocks prefetched at a time
-    #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "control",
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) batch: u32,
-    /// Choose between single predicted blocks and batches of --batch, for each device: whichever takes less time for a block. The other
-    /// is tried again now and then. To be used with --batch 64
-    #[arg(long, requires = "control")]
-    pub(crate) adapt_batch: bool,
-    /// A tenant has at most two batches of predicted blocks ahead that it has not used, and as many more as it used so far, up to
-    /// this number; 0 for no such limit
-    #[arg(long, value_name = "BLOCKS", default_value_t = nigh_control::Config::WINDOW, requires = "control")]
-    pub(crate) prefetch_window: u32,
+    /// How predicted blocks are prefetched: batch=BLOCKS, the most at a time; window=BLOCKS, how many of a tenant may wait to be used beyond its
+    /// first two batches (0: any number); adapt, to choose between single blocks and batches, for each device, by their time. To be used
+    /// with batch=64
+    #[arg(long, value_name = "batch=N,window=N,adapt", default_value_t, requires = "control")]
+    pub(crate) prefetch: PrefetchArg,
 }
 
 impl TimedArgs {
@@ -846,12 +828,9 @@ pub(crate) struct GenerateArgs {
     /// Share of the generated requests that write, such as 0.3 or 30% [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub(crate) writes: Option<String>,
-    /// Mean time between two generated requests, in microseconds [default: 100]
-    #[arg(long, value_name = "MICROSECONDS")]
-    pub(crate) gap: Option<f64>,
-    /// Let generated requests arrive at random times (a Poisson process) instead of evenly
-    #[arg(long)]
-    pub(crate) poisson: bool,
+    /// Time between two generated requests, or with 'poisson:' before it the mean of random times (a Poisson process) [default: 100us]
+    #[arg(long, value_name = "[poisson:]TIME")]
+    pub(crate) arrivals: Option<String>,
 }
 
 /// A count such as `10` or `20k`.

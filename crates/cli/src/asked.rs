@@ -8,6 +8,8 @@ use nigh_policy::Spec;
 use nigh_service::ContentSettings;
 use nigh_sim::{Sample, Sizes};
 
+use crate::front;
+
 /// Policies unless others are named.
 pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
 
@@ -113,6 +115,11 @@ pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
-        anyhow!("{}:{line}: {}", path.display(), error.message().replace('\n', " "))
+        let key = error.message().strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+        let message = match key.and_then(|key| Some((key, front::instead_of(&format!("--{key}"))?))) {
+            Some((key, instead)) => format!("{key} is now written as in {instead}"),
+            None => error.message().replace('\n', " "),
+        };
+        anyhow!("{}:{line}: {message}", path.display())
     })
 }

@@ -73,7 +73,6 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         specs: asked::parse_policies(&asked::POLICIES.split(',').map(str::to_owned).collect::<Vec<_>>())?,
         sizes: asked::default_sizes(),
         exact_lru: true,
-        internals: None,
         record_internals: true,
         shards: 1,
         warmup: 0,

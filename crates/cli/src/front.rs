@@ -30,6 +30,11 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
 
 /// An error of the command line, without the usage that clap adds, and with the name that may have been meant.
 fn one_line(error: &clap::Error, command: clap::Command) -> String {
+    if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg)
+        && let Some(instead) = instead_of(flag)
+    {
+        return format!("{flag} is now written as in {instead}");
+    }
     let text = error.to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let is_similar = |line: &&str| line.starts_with("tip: ") && line.contains(" similar ");
@@ -46,6 +51,28 @@ fn one_line(error: &clap::Error, command: clap::Command) -> String {
         _ => None,
     });
     format!("{line}{}", nigh_text::did_you_mean(near.as_deref()))
+}
+
+/// Flags of earlier versions, and what is written instead.
+const MOVED: [(&str, &str); 13] = [
+    ("--action", "TRACE,action=EVENT"),
+    ("--adapt-batch", "--prefetch adapt"),
+    ("--batch", "--prefetch batch=BLOCKS"),
+    ("--gap", "--arrivals TIME"),
+    ("--level-ca", "--level tls:HOST:PORT:SIZE,ca=FILE"),
+    ("--level-certificate", "--level tls:HOST:PORT:SIZE,certificate=FILE"),
+    ("--level-key", "--level tls:HOST:PORT:SIZE,key=FILE"),
+    ("--level-name", "--level tcp:HOST:PORT:SIZE,name=NAME"),
+    ("--level-required", "--level tcp:HOST:PORT:SIZE,required"),
+    ("--level-wait", "--level tcp:HOST:PORT:SIZE,wait=TIME"),
+    ("--poisson", "--arrivals poisson:TIME"),
+    ("--prefetch-window", "--prefetch window=BLOCKS"),
+    ("--recorded-sizes", "TRACE,recorded-sizes"),
+];
+
+/// The present spelling of a flag that is written in another way now.
+pub(crate) fn instead_of(flag: &str) -> Option<&'static str> {
+    MOVED.iter().find(|(old, _)| *old == flag).map(|(_, instead)| *instead)
 }
 
 /// The subcommand that `given` may stand for, at the place in the arguments where it was found.

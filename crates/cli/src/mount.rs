@@ -136,7 +136,6 @@ fn served(args: &MountArgs) -> ServeArgs {
         policy: args.policy.clone(),
         readahead: args.readahead.clone(),
         level: args.level.clone(),
-        remote_level: args.remote_level.clone(),
         // Blocks of files have other places after each start.
         warm: Some(NO_LIST.into()),
         record: args.record.clone(),

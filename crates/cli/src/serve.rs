@@ -2,6 +2,7 @@
 
 mod files;
 mod given;
+mod level;
 mod printed;
 mod vhost;
 
@@ -22,16 +23,16 @@ use nigh_policy::Spec;
 use nigh_server::NBD;
 use nigh_service::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
-    HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError,
-    RemoteLevelSettings, Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings,
-    WriteMode, is_denied, slow_limit, warn_of_code,
+    HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError, Scheme,
+    Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings, WriteMode, is_denied, slow_limit,
+    warn_of_code,
 };
 use nigh_vhost::{Vhost, VhostSettings};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{AllocateArg, RecordingArgs, RemoteLevelArgs, ServeArgs, WriteModeArg};
+use crate::args::{AllocateArg, PrefetchArg, RecordingArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
 use crate::results::grouped;
 use crate::sandbox::{self, Account};
@@ -39,6 +40,7 @@ use crate::size::human_bytes;
 use crate::{asked, log, output, record};
 
 use given::Given;
+use level::Levels;
 
 const MEMORY: &str = "512M";
 const POLICY: &str = "lirs";
@@ -53,9 +55,7 @@ struct File {
     memory_max: Option<String>,
     policy: Option<String>,
     allocate: Option<AllocateArg>,
-    batch: Option<u32>,
-    adapt_batch: Option<bool>,
-    prefetch_window: Option<u32>,
+    prefetch: Option<PrefetchArg>,
     write_mode: Option<WriteModeArg>,
     readahead: Option<String>,
     scheduler: Option<String>,
@@ -70,12 +70,6 @@ struct File {
     content_cpu: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     level: Vec<String>,
-    level_name: Option<String>,
-    level_ca: Option<PathBuf>,
-    level_certificate: Option<PathBuf>,
-    level_key: Option<PathBuf>,
-    level_required: Option<bool>,
-    level_wait: Option<String>,
     warm: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listen: Vec<String>,
@@ -392,37 +386,11 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
         args.content.content.as_deref().or(file.content.as_deref()),
         args.content.content_cpu.as_deref().or(file.content_cpu.as_deref()),
     )?;
-    for text in &levels {
-        let Some((transport @ ("tcp" | "tls"), remote)) = text.split_once(':') else {
-            ensure!(settings.host.remote_level.is_none(), "level {text}: a level on other hosts is the last one");
-            settings.host.levels.push(level(text)?);
-            continue;
-        };
-        let share = level_share(transport, remote)?;
-        if let Some(remote) = &mut settings.host.remote_level {
-            let is_same = remote.tls.is_some() == (transport == "tls");
-            ensure!(is_same, "level {text}: all servers of a level are reached by tcp, or all by tls");
-            let is_new = remote.servers.iter().all(|other| other.address != share.address);
-            ensure!(is_new, "level {text}: this server is named twice");
-            remote.servers.push(share);
-            continue;
-        }
-        let name = args.remote_level.level_name.clone().or(file.level_name.clone());
-        let name = name.unwrap_or_else(|| {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            format!("{host}/{}", settings.exports.first().map_or("", |export| &export.disk.name))
-        });
-        let required = args.remote_level.level_required || file.level_required.unwrap_or(false);
-        let RemoteLevelArgs { level_ca, level_certificate, level_key, .. } = &args.remote_level;
-        let files = [
-            ("--level-ca", level_ca.clone().or(file.level_ca.clone())),
-            ("--level-certificate", level_certificate.clone().or(file.level_certificate.clone())),
-            ("--level-key", level_key.clone().or(file.level_key.clone())),
-        ];
-        let tls = level_tls(transport, files)?;
-        ensure!((1..=nigh_level::NAME_MAX).contains(&name.len()), "--level-name has from 1 to 256 bytes");
-        settings.host.remote_level = Some(RemoteLevelSettings { servers: vec![share], client: name, tls, required });
-    }
+    let Levels { files, remote, wait: level_wait } = Levels::read(&levels, || {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        format!("{host}/{}", settings.exports.first().map_or("", |export| &export.disk.name))
+    })?;
+    (settings.host.levels, settings.host.remote_level) = (files, remote);
     if settings.host.policy.is_unified() {
         let policy = &settings.host.policy;
         let has_levels = !settings.host.levels.is_empty() || settings.host.remote_level.is_some();
@@ -436,11 +404,8 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
         );
     }
     settings.host.allocate = allocate.map(Allocation::from);
-    settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
-    ensure!((1..=4096).contains(&settings.host.batch), "batch is from 1 to 4096");
-    settings.host.adapt_batch = args.adapt_batch || file.adapt_batch.unwrap_or(false);
-    settings.host.prefetch_window =
-        args.prefetch_window.or(file.prefetch_window).unwrap_or(HostSettings::PREFETCH_WINDOW);
+    let PrefetchArg { batch, window, adapts } = args.prefetch.or(file.prefetch).unwrap_or_default();
+    (settings.host.batch, settings.host.prefetch_window, settings.host.adapt_batch) = (batch, window, adapts);
     let readahead = args.readahead.as_ref().or(file.readahead.as_ref());
     settings.host.readahead =
         readahead.map_or(Ok(nigh_prefetch::Spec::SERVED), |text| nigh_prefetch::Spec::served(text))?;
@@ -449,22 +414,12 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     }
     settings.host.depth = args.depth.or(file.depth).unwrap_or(HostSettings::DEPTH);
     ensure!(settings.host.depth > 0, "--depth is at least 1");
-    let time = |text: &String, least: u64, flag: &str| {
-        let seconds = nigh_text::seconds(text).filter(|seconds| (least as f64..=3600.0).contains(seconds));
-        let seconds =
-            seconds.with_context(|| format!("{flag} is a time from {least}s to 1h, such as 5s, not '{text}'"))?;
-        anyhow::Ok(Duration::from_secs_f64(seconds))
-    };
     if let Some(text) = args.fail_after.as_ref().or(file.fail_after.as_ref()) {
         settings.host.patience = time(text, 0, "--fail-after")?;
     }
     if let Some(text) = args.stop_within.as_ref().or(file.stop_within.as_ref()) {
         settings.stop_within = time(text, 1, "--stop-within")?;
     }
-    let level_wait = match args.remote_level.level_wait.as_ref().or(file.level_wait.as_ref()) {
-        Some(text) => time(text, 0, "--level-wait")?,
-        None => Duration::ZERO,
-    };
     settings.host.verify = args.verify.or(file.verify).unwrap_or(true);
     settings.host.curves = args.curves.or(file.curves);
     ensure!(
@@ -597,48 +552,6 @@ fn content(scheme: Option<&str>, cpu: Option<&str>) -> anyhow::Result<Option<Con
     Ok(Some(ContentSettings { scheme: scheme.parse::<Scheme>()?, cpu: asked::parse_content_cpu(cpu)? }))
 }
 
-/// `HOST:PORT:SIZE`, after `tcp:` or `tls:`.
-fn level_share(transport: &str, text: &str) -> anyhow::Result<ServerShare> {
-    let form = || {
-        format!(
-            "'{transport}:{text}' is no level: it is written tcp:HOST:PORT:SIZE, such as tcp:cache1:10810:32G, or tls:HOST:PORT:SIZE"
-        )
-    };
-    let (address, size) = text.rsplit_once(':').with_context(form)?;
-    let (host, port) = address.rsplit_once(':').with_context(form)?;
-    ensure!(!host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0), form());
-    let bytes = bytes(size).with_context(|| format!("level {transport}:{address}"))?;
-    Ok(ServerShare { address: address.to_owned(), bytes })
-}
-
-/// The certificates for a level over `transport`, of the flags with these names.
-fn level_tls(transport: &str, files: [(&str, Option<PathBuf>); 3]) -> anyhow::Result<Option<ClientTlsSettings>> {
-    if transport == "tcp" {
-        let given = files.into_iter().find_map(|(flag, file)| file.map(|_| flag));
-        ensure!(
-            given.is_none(),
-            "{} has no effect with a level over tcp: it is written tls:HOST:PORT:SIZE",
-            given.unwrap_or_default()
-        );
-        return Ok(None);
-    }
-    let [ca, certificate, key] =
-        files.map(|(flag, file)| file.with_context(|| format!("a level over tls needs {flag} FILE")));
-    Ok(Some(ClientTlsSettings { ca: ca?, certificate: certificate?, key: key? }))
-}
-
-/// `file:PATH:SIZE`, perhaps after a `delay:…:` or `fault:…:` that slows it down or fails it.
-fn level(text: &str) -> anyhow::Result<LevelSettings> {
-    let form = || format!("'{text}' is no level: it is written file:PATH:SIZE, such as file:/fast/nigh.level:32G");
-    let (place, size) = text.rsplit_once(':').with_context(form)?;
-    let starts = place.match_indices("file:").map(|(at, _)| at);
-    let at = starts.into_iter().find(|&at| at == 0 || place[..at].ends_with(':')).with_context(form)?;
-    let (before, path) = (&place[..at], &place[at + "file:".len()..]);
-    ensure!(!path.is_empty(), form());
-    let target = format!("{before}raw:{path}").parse().with_context(form)?;
-    Ok(LevelSettings { target, bytes: bytes(size).with_context(|| format!("level {path}"))? })
-}
-
 fn options(list: &str) -> anyhow::Result<ExportOptions> {
     let mut options = ExportOptions::default();
     options.add_all(list)?;
@@ -676,6 +589,13 @@ fn warm(asked: Option<PathBuf>, control: Option<&Path>, levels: &[LevelSettings]
             Some(path.into())
         }
     }
+}
+
+/// A time such as 5s, from `least` seconds to an hour.
+fn time(text: &str, least: u64, what: &str) -> anyhow::Result<Duration> {
+    let seconds = nigh_text::seconds(text).filter(|seconds| (least as f64..=3600.0).contains(seconds));
+    let seconds = seconds.with_context(|| format!("{what} is a time from {least}s to 1h, such as 5s, not '{text}'"))?;
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// A size such as 512M, in bytes.

@@ -25,13 +25,12 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let to = args.page()?;
     let mut specs = asked::parse_policies(&args.policy)?;
     let given = asked::parse_sizes(&args.size)?;
-    let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
     let warmup = parse_warmup(&args.warmup)?;
     let sample = args.sample.as_deref().map(|text| asked::parse_sample("--sample", text)).transpose()?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
 
-    let asked = Asked { specs, sizes: given, internals, warmup, sample, limit: limit.unwrap_or(u64::MAX), left_out };
+    let asked = Asked { specs, sizes: given, warmup, sample, limit: limit.unwrap_or(u64::MAX), left_out };
     let mut sources = source::sources(args)?;
     together::check_streams(args)?;
     if sources.len() > 1 {
@@ -48,7 +47,6 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
 struct Asked {
     specs: Vec<Spec>,
     sizes: Option<Vec<Sizes>>,
-    internals: Option<Sizes>,
     warmup: Warmup,
     sample: Option<Sample>,
     limit: u64,
@@ -84,7 +82,6 @@ impl Asked {
             specs: self.specs.clone(),
             sizes: self.sizes.clone().unwrap_or(default_sizes),
             exact_lru: args.size.is_empty() && shards == 1 && is_one,
-            internals: self.internals.filter(|_| args.output.html.is_some()),
             record_internals: args.output.html.is_some() && shards == 1,
             shards,
             warmup: warmup_of(self.warmup, references.ids.len())?,
@@ -119,8 +116,7 @@ pub(crate) struct Plan {
     pub(crate) sizes: Vec<Sizes>,
     /// Whether LRU's exact curve of all sizes is a result.
     pub(crate) exact_lru: bool,
-    /// The size whose replays record internals.
-    pub(crate) internals: Option<Sizes>,
+    /// Whether replays of the middle size record internals.
     pub(crate) record_internals: bool,
     /// Parts of each cache.
     pub(crate) shards: u32,
@@ -176,16 +172,7 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
     results.notes.extend(references.note_on_sample());
     note_unlimited(&plan.specs, references.distinct(), &mut results.notes);
 
-    let internals_at = match plan.internals {
-        Some(size) => {
-            let chosen = size.blocks(distinct, references.block_bytes)?;
-            let &[chosen] = &chosen[..] else { bail!("--internals takes one size, not a range") };
-            ensure!(sizes.contains(&chosen), "--internals: {chosen} blocks is not among the sizes that are replayed");
-            Some(chosen)
-        }
-        None => plan.record_internals.then(|| sizes[sizes.len() / 2]),
-    };
-
+    let internals_at = plan.record_internals.then(|| sizes[sizes.len() / 2]);
     replay.gauges = internals_at.map(|size| (size, INTERNALS_POINTS));
     let done = AtomicU64::new(0);
     let bar = progress::references(replay.steps(references));

@@ -30,11 +30,11 @@ pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
         let source = Source { name: spec.clone(), format: "generated".to_owned(), block_bytes, taken: None };
         return Ok(vec![(source, requests)]);
     }
-    let GenerateArgs { requests, seed, writes, gap, poisson } = &args.generation;
+    let GenerateArgs { requests, seed, writes, arrivals } = &args.generation;
     // A device has a seed, too.
     let seed = seed.is_some() && args.timed.device.is_none();
-    let settings = requests.is_some() || seed || writes.is_some() || gap.is_some() || *poisson;
-    ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
+    let settings = requests.is_some() || seed || writes.is_some() || arrivals.is_some();
+    ensure!(!settings, "--requests, --seed, --writes and --arrivals are for generated workloads: add --generate");
     let opened: Vec<Opened> = args.trace.iter().map(|path| open(path, &args.input)).collect::<anyhow::Result<_>>()?;
     for (source, _) in opened.iter().filter(|(source, _)| source.taken == Some(Taken::Below)) {
         output::tell(format_args!(
@@ -264,15 +264,21 @@ pub(crate) fn block_bytes(text: &str) -> anyhow::Result<u32> {
         .with_context(|| format!("--block-size {text}: expected a power of two up to 1G, such as 4096 or 64K"))
 }
 
-/// The longest mean time between two requests, in microseconds: 11 days.
-const GAP_US_MOST: f64 = 1e12;
+/// The longest mean time between two requests, in seconds: 11 days.
+const GAP_MOST: f64 = 1e6;
 
 /// Settings of a generated workload in the flags.
 pub(crate) fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Common> {
     let requests = args.requests.as_deref().unwrap_or("1M");
     let writes = args.writes.as_deref().unwrap_or("0");
-    let gap_us = args.gap.unwrap_or(100.0);
-    ensure!((0.0..=GAP_US_MOST).contains(&gap_us), "--gap {gap_us}: expected microseconds from 0 to {GAP_US_MOST}");
+    let text = args.arrivals.as_deref().unwrap_or("100us");
+    let (time, arrivals) = match text.strip_prefix("poisson:") {
+        Some(mean) => (mean, Arrivals::Exponential),
+        None => (text, Arrivals::Constant),
+    };
+    let gap = nigh_text::seconds(time).filter(|gap| (0.0..=GAP_MOST).contains(gap));
+    let gap =
+        gap.with_context(|| format!("--arrivals {text}: expected a time up to 1e6s, such as 500us or poisson:2ms"))?;
     Ok(Common {
         requests: nigh_text::count(requests)
             .filter(|&requests| requests > 0)
@@ -281,8 +287,8 @@ pub(crate) fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Co
         seed: args.seed.unwrap_or(1),
         writes: nigh_text::share(writes)
             .with_context(|| format!("--writes {writes}: expected a share from 0 to 1, such as 0.3 or 30%"))?,
-        gap_ns: (gap_us * 1_000.0).round() as u64,
-        arrivals: if args.poisson { Arrivals::Exponential } else { Arrivals::Constant },
+        gap_ns: (gap * 1e9).round() as u64,
+        arrivals,
     })
 }
 

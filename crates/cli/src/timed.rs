@@ -134,9 +134,9 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let timed = &args.timed;
     let tenants = timed.allocate.map(|allocate| Config {
         allocation: allocate.into(),
-        batch: timed.batch,
-        adapt_batch: timed.adapt_batch,
-        window: timed.prefetch_window,
+        batch: timed.prefetch.batch,
+        adapt_batch: timed.prefetch.adapts,
+        window: timed.prefetch.window,
         ..Config::default()
     });
     let is_one = (tenants.is_some() || args.contents.contents.is_some()) && asked::are_usual(&args.policy);
@@ -144,7 +144,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
     let Settings { devices: asked_devices, readahead, scheduler, think, mut pacing } = Settings::parse(timed, device)?;
-    if pacing.is_none() && (args.generation.gap.is_some() || args.generation.poisson) {
+    if pacing.is_none() && args.generation.arrivals.is_some() {
         // Its times were asked for.
         pacing = Some(Pacing::Open { speed: 1.0 });
     }

@@ -1,4 +1,4 @@
-//! Flags of levels on other hosts: of the server, and of `serve`, its client.
+//! Flags of `nigh level`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -52,29 +52,4 @@ pub(crate) struct LevelArgs {
     /// Lines to log: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
-}
-
-// No doc comment: clap would head the help of `serve` with it.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct RemoteLevelArgs {
-    /// The name by which a level on another host knows this server; no two servers may have the same [default: HOSTNAME/EXPORT of
-    /// the first export]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) level_name: Option<String>,
-    /// For --level tls:...: the authority of the level server's certificate (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) level_ca: Option<PathBuf>,
-    /// For --level tls:...: the certificate by which the level server knows this host (PEM), followed by any intermediate
-    /// certificates
-    #[arg(long, value_name = "FILE")]
-    pub(crate) level_certificate: Option<PathBuf>,
-    /// The private key of --level-certificate (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) level_key: Option<PathBuf>,
-    /// Do not start if the level on another host cannot be reached; otherwise it is used as soon as it can be
-    #[arg(long)]
-    pub(crate) level_required: bool,
-    /// How long the start waits for the level on another host, up to 1h [default: 0s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) level_wait: Option<String>,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{RemoteLevelArgs, WatchArgs};
+use super::WatchArgs;
 use crate::completion;
 
 pub(super) const MOUNT_HELP: &str = "\
@@ -37,10 +37,8 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "READAHEAD")]
     pub(crate) readahead: Option<String>,
     /// A file on a faster disk, or memory of another host, that keeps blocks evicted from memory, as for 'nigh serve'. It starts empty
-    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE|tls:HOST:PORT:SIZE")]
+    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE[,OPTION...]")]
     pub(crate) level: Vec<String>,
-    #[command(flatten)]
-    pub(crate) remote_level: RemoteLevelArgs,
     /// Trust names, attributes and contents for this long after a look at the source, from 0s to 24h: faster if nobody changes files behind the
     /// mount, or if it does not matter that a change is seen later. With 0s, the source is asked at each open [default: 0s]
     #[arg(long, value_name = "TIME", default_value = "0s")]

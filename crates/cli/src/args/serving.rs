@@ -30,6 +30,14 @@ Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys
   share=GROUP              disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes
                            then tells whether another disk of the group has the same block [default: only disks of its tenant]
 
+Options of a level on another host (--level tcp:HOST:PORT:SIZE,OPTION,...; with several servers, behind any of them):
+  ca=FILE, certificate=FILE, key=FILE
+                           for tls:, the authority of the level server's certificate, and this host's certificate (followed by any
+                           intermediate ones) and its private key (PEM)
+  name=NAME                the name by which the level server knows this one; no two may have the same [default: HOSTNAME/EXPORT of the first export]
+  required                 do not start if it cannot be reached; otherwise it is used as soon as it can be
+  wait=TIME                how long the start waits for it, up to 1h [default: 0s]
+
 TLS: with --tls-certificate, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay unencrypted. With --tls-client-ca, clients over TCP need a certificate of that authority.
 
 SIGTERM and SIGINT write everything back and end the server, as does the end of the client of --stdio. SIGHUP, like 'nigh ctl reload', reads --config and the certificates

@@ -183,16 +183,8 @@ impl<'a> Search<'a> {
 
     fn execute(&self, specs: Vec<Spec>, sizes: &[u64], warmup: usize) -> anyhow::Result<Results> {
         let sizes = sizes.iter().map(|size| format!("{size}b").parse::<Sizes>()).collect::<Result<_, _>>()?;
-        let plan = Plan {
-            specs,
-            sizes,
-            exact_lru: false,
-            internals: None,
-            record_internals: false,
-            shards: 1,
-            warmup,
-            threads: self.threads,
-        };
+        let plan =
+            Plan { specs, sizes, exact_lru: false, record_internals: false, shards: 1, warmup, threads: self.threads };
         Ok(sim::execute(&plan, self.references, self.summary.clone())?.results)
     }
 }

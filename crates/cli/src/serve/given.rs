@@ -38,25 +38,12 @@ type IsGiven = fn(&Given) -> bool;
 
 /// The settings of flags and file, as the file calls them, and modes as a message names them.
 const SETTINGS: &[(&str, IsGiven)] = &[
-    ("adapt-batch", |given| given.args.adapt_batch || given.file.adapt_batch == Some(true)),
     ("allocate", |given| given.allocate().is_some()),
-    ("batch", |given| given.args.batch.is_some() || given.file.batch.is_some()),
-    ("level-ca", |given| given.args.remote_level.level_ca.is_some() || given.file.level_ca.is_some()),
-    ("level-certificate", |given| {
-        given.args.remote_level.level_certificate.is_some() || given.file.level_certificate.is_some()
-    }),
-    ("level-key", |given| given.args.remote_level.level_key.is_some() || given.file.level_key.is_some()),
-    ("level-name", |given| given.args.remote_level.level_name.is_some() || given.file.level_name.is_some()),
-    ("level-required", |given| given.args.remote_level.level_required || given.file.level_required == Some(true)),
-    ("level-wait", |given| given.args.remote_level.level_wait.is_some() || given.file.level_wait.is_some()),
-    ("prefetch-window", |given| given.args.prefetch_window.is_some() || given.file.prefetch_window.is_some()),
+    ("prefetch", |given| given.args.prefetch.is_some() || given.file.prefetch.is_some()),
     ("shards", |given| given.args.shards.is_some() || given.file.shards.is_some()),
     ("socket-group", |given| given.args.socket_group.is_some() || given.file.socket_group.is_some()),
     ("socket-mode", |given| given.args.socket_mode.is_some() || given.file.socket_mode.is_some()),
     ("a cache without allocate", |given| given.allocate().is_none()),
-    ("a server without a level on another host", |given| {
-        !given.levels().iter().any(|level| level.starts_with("tcp:") || level.starts_with("tls:"))
-    }),
     ("a server without a Unix socket to listen on", |given| {
         !given.listen().iter().any(|address| address.starts_with("unix:")) && given.vhost_user().is_empty()
     }),
@@ -68,15 +55,7 @@ const REFUSED: &[Refused] = &[
         &["allocate"],
         "a shard would see only part of what a tenant predicts, and decide for part of the tenants' blocks",
     ),
-    ("batch", &["a cache without allocate"], "only tenants predict blocks"),
-    ("adapt-batch", &["a cache without allocate"], "only tenants predict blocks"),
-    ("prefetch-window", &["a cache without allocate"], "only tenants predict blocks"),
-    ("level-ca", &["a server without a level on another host"], "it is for a level tls:HOST:PORT:SIZE"),
-    ("level-certificate", &["a server without a level on another host"], "it is for a level tls:HOST:PORT:SIZE"),
-    ("level-key", &["a server without a level on another host"], "it is for a level tls:HOST:PORT:SIZE"),
-    ("level-name", &["a server without a level on another host"], "no other host would see the name"),
-    ("level-required", &["a server without a level on another host"], "files are always required"),
-    ("level-wait", &["a server without a level on another host"], "files are not waited for"),
+    ("prefetch", &["a cache without allocate"], "only tenants predict blocks"),
     ("socket-group", &["a server without a Unix socket to listen on"], "it is of those sockets alone"),
     ("socket-mode", &["a server without a Unix socket to listen on"], "it is of those sockets alone"),
 ];

@@ -1,11 +1,9 @@
 //! The settings of flags and a file together, as a file of `--config`.
 
-use nigh_service::{
-    Allocation, ExportOptions, ExportSettings, LevelSettings, Settings, SocketSettings, WriteMode, amount,
-};
+use nigh_service::{Allocation, ExportOptions, ExportSettings, Settings, SocketSettings, WriteMode, amount};
 
-use super::{File, FileExport, FileTls, NO_LIST, Plan};
-use crate::args::{AllocateArg, WriteModeArg};
+use super::{File, FileExport, FileTls, NO_LIST, Plan, level};
+use crate::args::{AllocateArg, PrefetchArg, WriteModeArg};
 
 /// A file that `--config` reads as `plan`.
 pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
@@ -29,7 +27,6 @@ fn file(plan: &Plan) -> File {
         sandboxed,
     } = settings;
     let alone = host.allocate.is_none();
-    let level_tls = host.remote_level.as_ref().and_then(|level| level.tls.as_ref());
     File {
         memory: Some(amount(host.memory)),
         memory_max: Some(amount(host.memory_max)),
@@ -40,9 +37,11 @@ fn file(plan: &Plan) -> File {
             Allocation::Static => AllocateArg::Static,
             Allocation::Utility => AllocateArg::Utility,
         }),
-        batch: host.allocate.map(|_| host.batch),
-        adapt_batch: host.allocate.map(|_| host.adapt_batch),
-        prefetch_window: host.allocate.map(|_| host.prefetch_window),
+        prefetch: host.allocate.map(|_| PrefetchArg {
+            batch: host.batch,
+            window: host.prefetch_window,
+            adapts: host.adapt_batch,
+        }),
         // Each export has its own.
         write_mode: None,
         readahead: Some(host.readahead.to_string()),
@@ -56,17 +55,7 @@ fn file(plan: &Plan) -> File {
         connections: Some(*connections_max),
         content: host.content.map(|content| content.scheme.to_string()),
         content_cpu: host.content.map(|content| format!("{}%", 100.0 * content.cpu)),
-        level: (host.levels.iter().map(level))
-            .chain(host.remote_level.iter().flat_map(|remote| {
-                remote.servers.iter().map(|share| format!("{}:{}", remote.name_of(share), amount(share.bytes)))
-            }))
-            .collect(),
-        level_name: host.remote_level.as_ref().map(|remote| remote.client.clone()),
-        level_ca: level_tls.map(|tls| tls.ca.clone()),
-        level_certificate: level_tls.map(|tls| tls.certificate.clone()),
-        level_key: level_tls.map(|tls| tls.key.clone()),
-        level_wait: host.remote_level.as_ref().map(|_| format!("{}s", level_wait.as_secs_f64())),
-        level_required: host.remote_level.as_ref().map(|remote| remote.required),
+        level: level::texts(&host.levels, host.remote_level.as_ref(), *level_wait),
         warm: Some(host.warm.as_ref().map_or_else(|| NO_LIST.into(), |warm| warm.file.clone())),
         listen: listen.iter().map(ToString::to_string).collect(),
         vhost_user: vhost.iter().map(super::vhost::text).collect(),
@@ -84,15 +73,6 @@ fn file(plan: &Plan) -> File {
         tls: tls.clone().map(|tls| FileTls { certificate: tls.certificate, key: tls.key, client_ca: tls.client_ca }),
         export: exports.iter().map(export).collect(),
     }
-}
-
-fn level(LevelSettings { target, bytes }: &LevelSettings) -> String {
-    let target = target.to_string();
-    // A level is written with `file:` in front of its path, where a target may have `raw:`.
-    let path = target
-        .rfind("raw:")
-        .map_or_else(|| format!("file:{target}"), |at| format!("{}file:{}", &target[..at], &target[at + 4..]));
-    format!("{path}:{}", amount(*bytes))
 }
 
 fn export(export: &ExportSettings) -> FileExport {
@@ -163,9 +143,7 @@ mod tests {
             memory_max: text(),
             policy: text(),
             allocate: Some(AllocateArg::LruSp),
-            batch: Some(1),
-            adapt_batch: Some(true),
-            prefetch_window: Some(1),
+            prefetch: Some(PrefetchArg::default()),
             write_mode: Some(WriteModeArg::Back),
             readahead: text(),
             scheduler: text(),
@@ -179,12 +157,6 @@ mod tests {
             content: text(),
             content_cpu: text(),
             level: vec![String::new()],
-            level_name: Some(String::new()),
-            level_ca: Some("a".into()),
-            level_certificate: Some("c".into()),
-            level_key: Some("k".into()),
-            level_required: Some(true),
-            level_wait: text(),
             warm: Some("w".into()),
             listen: vec![String::new()],
             vhost_user: vec![String::new()],

@@ -22,6 +22,9 @@ const REQUESTS: usize = 3000;
 /// Bytes of reads on their way at a time. A connection's requests are taken in their order, and none of them has to wait
 /// for frames.
 const IN_FLIGHT: u64 = 512 << 10;
+/// Reads on their way at a time: this client does not receive while it sends, and a server takes no more requests from those
+/// that do not receive.
+const READS_IN_FLIGHT: usize = 64;
 /// Files of a trace lie so far from each other on the disk.
 const GAP: u64 = 1 << 20;
 
@@ -191,7 +194,7 @@ fn feed(server: &Server, requests: &[Request], most: u64) {
     for request in requests {
         let is_write = request.op == Op::Write;
         let most = if is_write { 0 } else { most.saturating_sub(request.length.into()) };
-        while in_flight > most {
+        while in_flight > most || client.in_flight() >= READS_IN_FLIGHT {
             let completion = client.receive().unwrap();
             completion.result.unwrap();
             in_flight -= completion.buffer.len() as u64;

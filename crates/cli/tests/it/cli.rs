@@ -130,8 +130,7 @@ fn bad_input_gets_one_line() {
         (&["sim", trace, "--ops", "foo"], &["--ops", "reads"]),
         (&["sim", trace, "--polisy", "lru"], &["--polisy", "--policy"]),
         (&["sim", trace, "--json", "--csv"], &["--json", "--csv"]),
-        (&["sim", trace, "--internals", "2b"], &["--html"]),
-        (&["trace", "generate", "zipf", "-", "--gap", "nan"], &["--gap", "microseconds"]),
+        (&["trace", "generate", "zipf", "-", "--arrivals", "nan"], &["--arrivals", "such as 500us"]),
         (&["trace", "generate", "zip:blocks=3", "-"], &["zip", "zipf"]),
         (&["trace", "generate", "zipf", "out.unknown"], &["out.unknown"]),
         (&["trace", "convert", trace, "out.msr"], &["msr cannot be written", "parquet"]),
@@ -210,7 +209,18 @@ fn conversions_keep_what_a_request_is() {
     let folder = Folder::new();
     let original = folder.path("a.csv");
     let spec = "zipf:blocks=1k:tenant=7:writes=0.3+loop:blocks=100:tenant=4000000000";
-    stdout(&nigh(&["trace", "generate", spec, text(&original), "--requests", "20k", "--seed", "3", "--poisson"]));
+    stdout(&nigh(&[
+        "trace",
+        "generate",
+        spec,
+        text(&original),
+        "--requests",
+        "20k",
+        "--seed",
+        "3",
+        "--arrivals",
+        "poisson:100us",
+    ]));
     let parquet = folder.path("b.parquet");
     stdout(&nigh(&["trace", "convert", text(&original), text(&parquet)]));
     let back = folder.path("c.csv");

@@ -201,8 +201,7 @@ fn a_printed_configuration_is_read_again_as_it_was() {
         "a=memory:1M,tenant=t,floor=1M",
         "b=memory:1M,ceiling=3M,policy=arc",
         "--allocate=lru-sp",
-        "--batch=4",
-        "--adapt-batch",
+        "--prefetch=batch=4,adapt",
     ];
     for arguments in [&every[..], &tenants, &["d=memory:1M"]] {
         let printed = prints(arguments, "--print-config");
@@ -211,6 +210,21 @@ fn a_printed_configuration_is_read_again_as_it_was() {
         let again = ["--config", &config, "--memory", if arguments.len() > 10 { "64M" } else { "16M" }];
         assert_eq!(prints(&again, "--print-config"), printed);
         assert_eq!(prints(&again, "--check"), prints(arguments, "--check"), "{printed}");
+    }
+}
+
+#[test]
+fn earlier_spellings_are_refused_with_the_present_ones() {
+    let folder = Folder::new();
+    let config = folder.image("nigh.toml", b"memory = \"16M\"\nlevel-wait = \"2s\"\n");
+    let cases = [
+        (&["d=memory:1M", "--adapt-batch"][..], "--adapt-batch is now written as in --prefetch adapt"),
+        (&["--config", &config], "nigh.toml:2: level-wait is now written as in --level tcp:HOST:PORT:SIZE,wait=TIME"),
+    ];
+    for (arguments, words) in cases {
+        let said =
+            refusal(&nigh(&["--listen", &format!("unix:{}", folder.text("socket"))], arguments).output().unwrap());
+        assert!(said.contains(words), "{said}");
     }
 }
 

@@ -259,6 +259,21 @@ fn results(command: &str, folder: &Folder, line: &Line, number: usize) -> Outcom
     output.status.success().then(|| format!("{text}{errors}{}", page.unwrap_or_default()))
 }
 
+#[test]
+fn settings_of_a_trace_change_what_is_read() {
+    let folder = Folder::new();
+    traces(&folder);
+    for (file, setting) in [("t.blkparse", "action=complete"), ("t.oracleGeneral", "recorded-sizes")] {
+        let path = folder.text(file);
+        let info = |argument: &str| {
+            let output = nigh(&["trace", "info", "--json", argument]);
+            assert!(output.status.success(), "{argument}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap().replace(&format!(",{setting}"), "")
+        };
+        assert_ne!(info(&format!("{path},{setting}")), info(&path), "{file}");
+    }
+}
+
 const GENERATED: (&str, &str) = ("--generate", "loop:blocks=60+zipf:blocks=100");
 const REQUESTS: (&str, &str) = ("--requests", "300");
 const WRITES: (&str, &str) = ("--writes", "30%");
@@ -307,13 +322,10 @@ fn walk_sim(part: usize) {
         flag(REQUESTS.0, REQUESTS.1, &[GENERATED]).or("250").of(Of::Nothing),
         flag("--seed", "7", &[GENERATED, REQUESTS]).or("8").of(Of::Nothing),
         flag("--writes", "50%", &[GENERATED, REQUESTS]).or("10%").of(Of::Nothing),
-        flag("--gap", "900", &[GENERATED, REQUESTS, WRITES, DEVICE, FEW]).or("300").of(Of::Nothing),
-        flag("--poisson", "", &[GENERATED, REQUESTS, WRITES, DEVICE, FEW]).of(Of::Nothing),
+        flag("--arrivals", "poisson:900us", &[GENERATED, REQUESTS, WRITES, DEVICE, FEW]).or("300us").of(Of::Nothing),
         flag("--format", "raw-u32", &[]).of(Of::File("t.bin")),
         flag("--columns", "offset=offset,length=latency_ns,op=op,offset-unit=bytes,length-unit=bytes", &[]),
         flag("--stream", "pc8", &[("--policy", "pcc")]).of(Of::File("program.csv")),
-        flag("--action", "complete", &[]).of(Of::File("t.blkparse")),
-        flag("--recorded-sizes", "", &[]).of(Of::File("t.oracleGeneral")),
         flag("--skip-bad", "", &[]).of(Of::File("bad.csv")),
         flag("--block-size", "8K", &[]),
         flag("--limit", "200", &[]),
@@ -346,7 +358,6 @@ fn walk_sim(part: usize) {
         flag("--warmup", "100", &[]),
         flag("--patterns", &other, &[aoio]),
         flag("--patterns-part", "30%", &[aoio, ("--patterns", &other)]),
-        flag("--internals", "10b", &[("--size", "10b,20b,30b"), ("--html", "")]),
         flag(DEVICE.0, DEVICE.1, &[FEW]),
         flag("--level", "ssd-nvme:64K", &[DEVICE, FEW]),
         flag("--readahead", "linux", &[FEW]),
@@ -357,9 +368,7 @@ fn walk_sim(part: usize) {
         flag("--shared", "", &[DEVICE, FEW]).of(Of::Two),
         flag("--allocate", "static", &[DEVICE, FEW]),
         flag("--control", &control, &[DEVICE, FEW, ("--allocate", "lru-sp")]),
-        flag("--batch", "2", &tenants),
-        flag("--adapt-batch", "", &tenants),
-        flag("--prefetch-window", "1", &tenants),
+        flag("--prefetch", "batch=2", &tenants),
         flag("--json", "", &[]),
         flag("--csv", "", &[]),
         flag("--html", "", &[]),
@@ -373,13 +382,8 @@ fn walk_sim(part: usize) {
         run: &|line, number| results("sim", &folder, line, number),
         allowed: &[
             ("--json", &[], "all results are compared as JSON, or as CSV"),
-            ("--extents", &["--content-cpu", "--recorded-sizes"], "the workload reads no runs of these files"),
+            ("--extents", &["--content-cpu"], "the workload reads no runs of these files"),
             ("--ops", &["--content-cpu"], "the workload has no writes"),
-            (
-                "--prefetch-window",
-                &["--action", "--block-size", "--content-cpu", "--extents", "--poisson"],
-                "the workload does not read what the hints predict",
-            ),
             ("--force", &[], "there is no earlier page; `destroys` has tests of it"),
         ],
     }
@@ -400,8 +404,6 @@ fn flags_8_of_plan_are_refused_or_change_something() {
         flag("--format", "raw-u32", &[]).of(Of::File("t.bin")),
         flag("--columns", "offset=offset,length=latency_ns,op=op,offset-unit=bytes,length-unit=bytes", &[]),
         flag("--stream", "pc8", &[("--policy", "pcc,lru")]).of(Of::File("program.csv")),
-        flag("--action", "complete", &[]).of(Of::File("t.blkparse")),
-        flag("--recorded-sizes", "", &[]).of(Of::File("t.oracleGeneral")),
         flag("--skip-bad", "", &[]).of(Of::File("bad.csv")),
         flag("--block-size", "8K", &[]),
         flag("--limit", "200", &[]),
@@ -442,9 +444,7 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
     let (disk, level) = (format!("disk={image}"), format!("file:{}:4M", folder.text("level")));
     let (socket, home) = (format!("unix:{}", folder.text("socket")), Path::new(&image).parent().unwrap());
     let (unix, tcp) = (("--listen", &*socket), ("--listen", "tcp:localhost:0"));
-    let (remote, secure) = (("--level", "tcp:localhost:1:16M"), ("--level", "tls:localhost:1:16M"));
     let tls = [("--tls-certificate", "a.pem"), ("--tls-key", "a.key")];
-    let of_level = [secure, ("--level-ca", "ca.pem"), ("--level-certificate", "a.pem"), ("--level-key", "a.key")];
     let tenants = ("--allocate", "lru-sp");
     let record = folder.text("record.parquet");
     let machine = format!("disk={}", folder.text("machine.socket"));
@@ -461,18 +461,10 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
         flag("--content", "dedup", &[]),
         flag("--content-cpu", "5%", &[("--content", "dedup")]),
         flag("--level", &level, &[]),
-        flag("--level-name", "me", &[remote]),
-        flag("--level-ca", "other.pem", &of_level).or("ca.pem"),
-        flag("--level-certificate", "other.pem", &of_level).or("a.pem"),
-        flag("--level-key", "other.key", &of_level).or("a.key"),
-        flag("--level-required", "", &[remote]),
-        flag("--level-wait", "3s", &[remote]),
         flag("--warm", &folder.text("warm"), &[]),
         flag("--policy", "arc", &[]),
         flag("--allocate", "static", &[]),
-        flag("--batch", "4", &[tenants]),
-        flag("--adapt-batch", "", &[tenants]),
-        flag("--prefetch-window", "7", &[tenants]),
+        flag("--prefetch", "batch=4", &[tenants]),
         flag("--write-mode", "through", &[]),
         flag("--readahead", "none", &[]),
         flag("--scheduler", "deadline", &[]),

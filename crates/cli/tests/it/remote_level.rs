@@ -332,11 +332,11 @@ fn a_wrong_level_is_one_line() {
     image(&folder);
     let disk = format!("disk={}", folder.text("image"));
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let level = format!("tcp:{}:16M", free.local_addr().unwrap());
+    let level = format!("tcp:{}:16M,required", free.local_addr().unwrap());
     drop(free);
     let small = format!("file:{}:72M", folder.text("small"));
     let cases = [
-        (["serve", "--stdio", "--level-required", "--level", &level, &disk].to_vec(), "cannot connect"),
+        (["serve", "--stdio", "--level", &level, &disk].to_vec(), "cannot connect"),
         (["serve", "--stdio", "--level", "tcp:host:16M", &disk].to_vec(), "it is written tcp:HOST:PORT:SIZE"),
         (["level", "--listen", "tcp:0.0.0.0:0", "--memory", "1M"].to_vec(), "--insecure-tcp"),
         (["level", "--listen", "127.0.0.1:1", "--memory", "1M"].to_vec(), "tcp:HOST:PORT"),
@@ -365,14 +365,12 @@ fn a_wrong_level_is_one_line() {
             ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--metrics", "0.0.0.0:0"].to_vec(),
             "--metrics-token",
         ),
-        (["serve", "--stdio", "--level", "tls:localhost:1:16M", &disk].to_vec(), "a level over tls needs --level-ca"),
+        (["serve", "--stdio", "--level", "tls:localhost:1:16M", &disk].to_vec(), "a level over tls needs ca=FILE"),
+        (["serve", "--stdio", "--level", "tcp:localhost:1:16M,key=k", &disk].to_vec(), "key= has no effect"),
+        (["serve", "--stdio", "--level", "tcp:localhost:1:16M,wait=x", &disk].to_vec(), "wait is a time"),
         (
-            ["serve", "--stdio", "--level", "tcp:localhost:1:16M", "--level-key", "k", &disk].to_vec(),
-            "--level-key has no effect",
-        ),
-        (
-            ["serve", "--stdio", "--level", "tcp:localhost:1:16M", "--level-wait", "x", &disk].to_vec(),
-            "--level-wait is a time",
+            ["serve", "--stdio", "--level", "tcp:localhost:1:16M", "--level-wait", "1s", &disk].to_vec(),
+            "--level-wait is now written as in --level tcp:HOST:PORT:SIZE,wait=TIME",
         ),
     ];
     for (arguments, expected) in cases {
@@ -397,30 +395,23 @@ fn lend_over_tls(pki: &Pki) -> [String; 6] {
     ]
 }
 
-/// Those of its clients, with the certificate in the folder `name`.
-fn certificates(pki: &Pki, name: &str) -> [String; 6] {
+/// The options of the level at its clients, with the certificate in the folder `name`.
+fn certificates(pki: &Pki, name: &str) -> String {
     let path = |name: &str| pki.path(name).display().to_string();
-    let flag = |flag: &str| flag.to_owned();
-    [
-        flag("--level-ca"),
-        path("ca.pem"),
-        flag("--level-certificate"),
-        path(&format!("{name}/client-cert.pem")),
-        flag("--level-key"),
-        path(&format!("{name}/client-key.pem")),
-    ]
+    let [certificate, key] = ["cert", "key"].map(|file| path(&format!("{name}/client-{file}.pem")));
+    format!(",ca={},certificate={certificate},key={key}", path("ca.pem"))
 }
 
-fn serve_with(folder: &Folder, level: &str, more: &[String]) -> Server {
-    serve_disk(folder, &folder.text("image"), level, more)
+fn serve_with(folder: &Folder, level: &str, options: &str, more: &[&str]) -> Server {
+    serve_disk(folder, &folder.text("image"), level, options, more)
 }
 
-fn serve_disk(folder: &Folder, disk: &str, level: &str, more: &[String]) -> Server {
-    let level = format!("{level}:16M");
+fn serve_disk(folder: &Folder, disk: &str, level: &str, options: &str, more: &[&str]) -> Server {
+    let level = format!("{level}:16M{options}");
     let disk = format!("disk={disk}");
     let control = folder.text("control");
     let mut arguments = vec!["--memory", "1M", "--level", &level, "--control", &control, &disk];
-    arguments.extend(more.iter().map(String::as_str));
+    arguments.extend(more);
     folder.serve(&arguments)
 }
 
@@ -459,7 +450,7 @@ fn over_tls_the_certificate_names_the_client() {
     let level = Level::start_with("tcp:localhost:0", &flags);
     let address = format!("tls:localhost:{}", level.port());
     for (client, name) in [("alice", "alice.example"), ("bob", "bob")] {
-        let server = serve_disk(&folder, &slow_image(&folder), &address, &certificates(&pki, client));
+        let server = serve_disk(&folder, &slow_image(&folder), &address, &certificates(&pki, client), &[]);
         let mut client = connect(&server);
         read_all(&mut client, 0);
         until("storing", || count(&folder, "stores") > BLOCKS / 2);
@@ -475,31 +466,29 @@ fn over_tls_the_certificate_names_the_client() {
         });
     }
     // A certificate of another authority; none; a server of another authority.
-    let refused = |level: &str, more: &[String]| {
+    let refused = |address: &str, options: &str| {
         let disk = format!("disk={}", folder.text("image"));
+        let level = format!("{address}:16M,required{options}");
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-        command.args(["serve", "--stdio", "--memory", "1M", "--level-required", "--level", level, &disk]).args(more);
+        command.args(["serve", "--stdio", "--memory", "1M", "--level", &level, &disk]);
         let output = command.stdin(Stdio::null()).output().unwrap();
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap().lines().last().unwrap().to_owned()
     };
-    let tls = format!("{address}:16M");
-    let line = refused(&tls, &certificates(&pki, "eve"));
+    let line = refused(&address, &certificates(&pki, "eve"));
     assert!(line.contains("UnknownCA") || line.contains("DecryptError") || line.contains("BadCertificate"), "{line}");
     until("logging", || !level.logged("rejected: TLS").is_empty());
-    let line = refused(&format!("{}:16M", level.address), &[]);
+    let line = refused(&level.address, "");
     assert!(line.contains("does not speak the protocol of levels") || line.contains("closed the connection"), "{line}");
-    let mut stranger = certificates(&pki, "alice");
-    stranger[1] = pki.path("stranger.pem").display().to_string();
-    let line = refused(&tls, &stranger);
+    let line = refused(&address, &certificates(&pki, "alice").replace("/ca.pem", "/stranger.pem"));
     assert!(line.contains("UnknownIssuer"), "{line}");
-    let line = refused(&tls.replace("localhost", "127.0.0.1"), &certificates(&pki, "alice"));
+    let line = refused(&address.replace("localhost", "127.0.0.1"), &certificates(&pki, "alice"));
     assert!(line.contains("not valid for name"), "{line}");
     // The certificates can be replaced, and a wrong file changes nothing.
     assert_eq!(ctl(&control, &["reload"]), "");
     std::fs::write(pki.path("server.pem"), "nothing").unwrap();
     assert!(ctl(&control, &["reload"]).contains("has no certificate in PEM form"));
-    let server = serve_with(&folder, &address, &certificates(&pki, "bob"));
+    let server = serve_with(&folder, &address, &certificates(&pki, "bob"), &[]);
     assert_eq!(level_status(&folder)["off"], false);
     server.end();
 }
@@ -511,16 +500,16 @@ fn two_servers_with_one_name_do_not_take_the_level_from_each_other() {
     image(&folder);
     image(&other);
     let level = Level::start("tcp:127.0.0.1:0");
-    let name = ["--level-name".to_owned(), "twin".to_owned()];
-    let first = serve_with(&folder, &level.address, &name);
+    let first = serve_with(&folder, &level.address, ",name=twin", &[]);
     assert_eq!(level_status(&folder)["off"], false);
-    let second = serve_with(&other, &level.address, &name);
+    let second = serve_with(&other, &level.address, ",name=twin", &[]);
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!((level_status(&folder)["off"].clone(), count(&folder, "lost")), (false.into(), 0));
     assert_eq!((level_status(&other)["off"].clone(), count(&other, "lost")), (true.into(), 0));
     let logged = level.logged("another server with this name has the level");
-    assert!(logged.len() == 1 && logged[0].contains("twin") && logged[0].contains("--level-name"), "{logged:?}");
-    let said = second.all("another server with this name has the level, twin: give each server its own --level-name");
+    assert!(logged.len() == 1 && logged[0].contains("twin") && logged[0].contains("its own name="), "{logged:?}");
+    let said =
+        second.all("another server with this name has the level, twin: give each server its own name= behind --level");
     assert_eq!(said.len(), 1, "{said:?}");
     let mut client = connect(&second);
     read_all(&mut client, 0);
@@ -537,8 +526,7 @@ fn what_a_level_server_does_can_be_seen() {
     let control = folder.text("level-control");
     let level = Level::start_with("tcp:127.0.0.1:0", &["--metrics", "127.0.0.1:0", "--control", &control]);
     let metrics = address_in(&level.said, "metrics");
-    let server =
-        serve_with(&folder, &level.address, &["--level-name", "one", "--metrics", "127.0.0.1:0"].map(str::to_owned));
+    let server = serve_with(&folder, &level.address, ",name=one", &["--metrics", "127.0.0.1:0"]);
     let mut client = connect(&server);
     for _ in 0..3 {
         read_all(&mut client, 0);
@@ -637,7 +625,7 @@ fn a_level_listens_whatever_it_logs() {
     }
 }
 
-/// With `--level-wait`, the start waits for a level that comes late, ends when its time is over, and can be interrupted.
+/// With `wait=`, the start waits for a level that comes late, ends when its time is over, and can be interrupted.
 #[test]
 fn a_level_is_waited_for() {
     let folder = Folder::new();
@@ -646,18 +634,13 @@ fn a_level_is_waited_for() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("tcp:{}", socket.local_addr().unwrap())
     };
-    let wait = |time: &str, more: &[&str]| {
-        let mut arguments = vec!["--level-wait".to_owned(), time.to_owned()];
-        arguments.extend(more.iter().map(|&text| text.to_owned()));
-        arguments
-    };
     let begin = Instant::now();
     let level = std::thread::scope(|scope| {
         let late = scope.spawn(|| {
             std::thread::sleep(Duration::from_secs(2));
             Level::start(&address)
         });
-        let server = serve_with(&folder, &address, &wait("30s", &["--level-required"]));
+        let server = serve_with(&folder, &address, ",wait=30s,required", &[]);
         let took = begin.elapsed();
         assert!((2..20).contains(&took.as_secs()), "{took:?}");
         assert_eq!(level_status(&folder)["off"], false);
@@ -667,16 +650,20 @@ fn a_level_is_waited_for() {
     });
     drop(level);
     let begin = Instant::now();
-    let server = serve_with(&folder, &address, &wait("2s", &[]));
+    let server = serve_with(&folder, &address, ",wait=2s", &[]);
     assert!((2..10).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
     assert_eq!(level_status(&folder)["off"], true);
     server.end();
     // Without the level, and with it required.
     let start = |time: &str| {
-        let (level, disk) = (format!("{address}:16M"), format!("disk={}", folder.text("image")));
+        let (level, disk) = (format!("{address}:16M,required,wait={time}"), format!("disk={}", folder.text("image")));
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-        command.args(["serve", "--stdio", "--level-required", "--level", &level, &disk]);
-        command.args(["--level-wait", time]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        command
+            .args(["serve", "--stdio", "--level", &level, &disk])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let output = start("1s").wait_with_output().unwrap();
     assert!(!output.status.success() && String::from_utf8(output.stderr).unwrap().contains("cannot connect"));

@@ -481,10 +481,10 @@ fn what_programs_say_is_heard() {
     let smart = row(run(&["--allocate", "lru-sp", "--control", &mru]));
     let told = "[[at]]\npredict = [".to_owned() + &"{ file = 0, offset = 0, length = 4096000 },".repeat(5) + "]";
     let told = control("told.toml", &told);
-    let ahead = row(run(&["--allocate", "lru-sp", "--control", &told, "--batch", "32"]));
+    let ahead = row(run(&["--allocate", "lru-sp", "--control", &told, "--prefetch", "batch=32"]));
     let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
     let batches = |more: &[&str]| row(run(&[&["--allocate", "lru-sp", "--control", &told], more].concat()));
-    let [single, adapting] = [batches(&["--batch", "1"]), batches(&["--batch", "32", "--adapt-batch"])];
+    let [single, adapting] = [batches(&["--prefetch", "batch=1"]), batches(&["--prefetch", "batch=32,adapt"])];
     let [large, adapting, single] = [&ahead, &adapting, &single].map(|row| number(row, "device_requests"));
     assert!(large < adapting && adapting < single, "{large}, {adapting}, {single}");
     assert_eq!(number(&lru, "misses"), 5000.0);
@@ -593,8 +593,11 @@ fn requests_come_at_their_times_unless_a_program_waits_for_replies() {
             .to_owned()
     };
     assert_eq!(loops(&[]), "closed");
-    assert_eq!((loops(&["--gap", "500"]), loops(&["--poisson"])), ("open".to_owned(), "open".to_owned()));
-    assert_eq!(loops(&["--gap", "500", "--pace", "closed"]), "closed");
+    assert_eq!(
+        (loops(&["--arrivals", "500us"]), loops(&["--arrivals", "poisson:100us"])),
+        ("open".to_owned(), "open".to_owned())
+    );
+    assert_eq!(loops(&["--arrivals", "500us", "--pace", "closed"]), "closed");
     let mixed = run(&trace, &[&program]);
     assert_eq!((mixed["loop"].as_str(), mixed["think"].as_str()), (Some("mixed"), Some("100%")));
 

@@ -50,7 +50,7 @@ fn refused(asks: &[Ask], several: bool, run: impl Fn(&[&str]) -> Result<(), Stri
 #[test]
 fn of_a_simulation() {
     let folder = Folder::new();
-    let (trace, page) = (folder.text("trace.csv"), folder.text("page.html"));
+    let trace = folder.text("trace.csv");
     let rows: String = (0..400).map(|at| format!("{},4096\n", at * 7 % 90 * 4096)).collect();
     std::fs::write(&trace, format!("offset,length\n{rows}")).unwrap();
     let contents = folder.text("contents.toml");
@@ -67,7 +67,6 @@ fn of_a_simulation() {
         ("sample", vec![("--sample", "50%")]),
         ("shards", vec![("--shards", "2"), ("--size", "40b")]),
         ("warmup", vec![("--warmup", "100")]),
-        ("internals", vec![("--internals", "40b"), ("--size", "40b"), ("--html", &page), ("--force", "")]),
         ("patterns", vec![("--patterns", &trace), ("--policy", "aoio")]),
         ("contents", vec![("--contents", &contents), ("--content", "none")]),
         ("levels", vec![("--levels", "20b,40b")]),
@@ -104,13 +103,9 @@ fn of_a_simulation() {
         "sample + levels",
         "sample + device",
         "shards + warmup",
-        "shards + internals",
         "shards + contents",
         "shards + levels",
         "shards + device",
-        "internals + contents",
-        "internals + levels",
-        "internals + device",
         "patterns + contents",
         "patterns + levels",
         "patterns + device",

@@ -149,9 +149,9 @@ impl Connector {
                 Decoded::Whole(reply, length) => {
                     let opened = match reply.result {
                         Outcome::Opened { namespace, resumed } => Ok((namespace, resumed)),
-                        Outcome::Refused { refusal: Refusal::Taken, text } => {
-                            Err(io::Error::other(format!("{text}, {client}: give each server its own --level-name")))
-                        }
+                        Outcome::Refused { refusal: Refusal::Taken, text } => Err(io::Error::other(format!(
+                            "{text}, {client}: give each server its own name= behind --level"
+                        ))),
                         Outcome::Refused { text, .. } => Err(io::Error::other(text.to_owned())),
                         _ => Err(io::Error::new(ErrorKind::InvalidData, "another reply than to Open")),
                     };

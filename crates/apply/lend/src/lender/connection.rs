@@ -186,7 +186,7 @@ fn opened(common: &Common, number: u64, name: &str, reply: &Reply<'_>) {
             if let Some(refused) = common.taken.add(Instant::now()) {
                 tracing::warn!(
                     client, level_name = name, %peer, holder, refused,
-                    "rejected: another server with this name has the level; give each server its own --level-name"
+                    "rejected: another server with this name has the level; give each server its own name= behind --level"
                 );
             }
         }

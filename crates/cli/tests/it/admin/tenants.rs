@@ -11,7 +11,7 @@ use super::{MIB, nigh, refusal, text};
 const BLOCK: u64 = 4096;
 
 fn start(arguments: &[&str]) -> Controlled {
-    let own = ["loop=memory:32M", "other=memory:32M", "--allocate", "lru-sp", "--batch", "8"];
+    let own = ["loop=memory:32M", "other=memory:32M", "--allocate", "lru-sp", "--prefetch", "batch=8"];
     Controlled::start_as(tempfile::tempdir().unwrap(), &[&own, arguments].concat())
 }
 
@@ -121,7 +121,7 @@ fn floors_and_ceilings_come_by_file_signal_and_command() {
     let config = folder.path().join("nigh.toml");
     let write = |floor: &str, more: &str| {
         let export = format!("[[export]]\nname = \"disk\"\ntarget = \"memory:4M\"\nfloor = \"{floor}\"\n");
-        std::fs::write(&config, format!("allocate = \"static\"\nbatch = 4\n{more}{export}")).unwrap();
+        std::fs::write(&config, format!("allocate = \"static\"\nprefetch = \"batch=4\"\n{more}{export}")).unwrap();
     };
     write("1M", "");
     let path = text(&config).to_owned();
@@ -148,7 +148,7 @@ fn floors_and_ceilings_come_by_file_signal_and_command() {
 
 #[test]
 fn an_allocation_leaves_no_choice_of_size_and_shards() {
-    for more in [["--policy", "ulc"], ["--shards", "2"], ["--memory-max", "64M"], ["--batch", "0"]] {
+    for more in [["--policy", "ulc"], ["--shards", "2"], ["--memory-max", "64M"], ["--prefetch", "batch=0"]] {
         let output = nigh(&["serve", "disk=memory:1M", "--allocate", "lru-sp"]).args(more).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
