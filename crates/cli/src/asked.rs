@@ -114,7 +114,7 @@ pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {
 pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
         let key = error.message().strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
         let message = match key.and_then(|key| Some((key, front::instead_of(&format!("--{key}"))?))) {
             Some((key, instead)) => format!("{key} is now written as in {instead}"),
