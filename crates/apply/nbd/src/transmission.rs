@@ -92,7 +92,7 @@ impl Transmission {
         if let Some((tag, errno)) = self.refused.take() {
             return Ok((used, Event::Refused { tag, errno }));
         }
-        let rest = &input[used..];
+        let rest = input.get(used..).unwrap_or_default();
         let (header, length) = match RequestHeader::decode(self.framing, rest)? {
             Decoded::Need(more) => return Ok((used, Event::Need(more))),
             Decoded::Whole(header, length) => (header, length),
@@ -110,7 +110,7 @@ impl Transmission {
             Err(errno) => {
                 let tag = Tag { cookie: header.cookie, offset: header.offset };
                 (self.skip, self.refused) = (payload, Some((tag, errno)));
-                let (more, event) = self.step(&rest[length..])?;
+                let (more, event) = self.step(rest.get(length..).unwrap_or_default())?;
                 Ok((used + more, event))
             }
         }
