@@ -41,8 +41,8 @@ use programs::ADVISE_HELP;
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
 use serving::SERVE_HELP;
-pub(crate) use trace::{LayoutArgs, OrderArg, TraceCommand};
 pub(crate) use tls::TlsArg;
+pub(crate) use trace::{LayoutArgs, OrderArg, TraceCommand};
 pub(crate) use watch::{MetricsArg, RecordArg, WatchArgs};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.

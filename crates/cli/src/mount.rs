@@ -125,7 +125,8 @@ fn own_files(args: &MountArgs) -> Vec<PathBuf> {
         let (path, _size) = text.strip_prefix("file:")?.rsplit_once(':')?;
         Some(PathBuf::from(path))
     };
-    args.level.iter().filter_map(of_level).chain(args.control.clone()).chain(args.record.iter().map(|record| record.file.clone())).collect()
+    let recorded = args.record.iter().map(|record| record.file.clone());
+    args.level.iter().filter_map(of_level).chain(args.control.clone()).chain(recorded).collect()
 }
 
 /// The same as flags of `nigh serve`.

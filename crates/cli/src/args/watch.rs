@@ -41,7 +41,8 @@ impl FromStr for MetricsArg {
             }
             None => (text, None),
         };
-        let address = address.parse().map_err(|_| format!("'{address}': expected HOST:PORT, such as 127.0.0.1:9469"))?;
+        let address =
+            address.parse().map_err(|_| format!("'{address}': expected HOST:PORT, such as 127.0.0.1:9469"))?;
         Ok(MetricsArg { address, token })
     }
 }

@@ -507,11 +507,7 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
         before: &|_| vec![disk.clone()],
         run: &run,
         allowed: &[
-            (
-                "--insecure-tcp",
-                &["--listen", "--tls"],
-                "it concerns passed sockets, too",
-            ),
+            ("--insecure-tcp", &["--listen", "--tls"], "it concerns passed sockets, too"),
             ("--depth", &["--config"], "flags go before the file"),
             ("--config", &["--depth"], "flags go before the file"),
         ],

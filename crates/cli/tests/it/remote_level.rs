@@ -361,10 +361,7 @@ fn a_wrong_level_is_one_line() {
             ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--tls", "certificate=a,key=k"].to_vec(),
             "--tls needs client-ca=FILE",
         ),
-        (
-            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--metrics", "0.0.0.0:0"].to_vec(),
-            "token=FILE",
-        ),
+        (["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--metrics", "0.0.0.0:0"].to_vec(), "token=FILE"),
         (["serve", "--stdio", "--level", "tls:localhost:1:16M", &disk].to_vec(), "a level over tls needs ca=FILE"),
         (["serve", "--stdio", "--level", "tcp:localhost:1:16M,key=k", &disk].to_vec(), "key= has no effect"),
         (["serve", "--stdio", "--level", "tcp:localhost:1:16M,wait=x", &disk].to_vec(), "wait is a time"),
