@@ -84,7 +84,7 @@ fuzz_target!(|bytes: &[u8]| {
             // The fields of superblocks and headers are at the beginning of a block.
             6 | 7 => {
                 let block = usize::from(first) % (DEVICE / BLOCK as usize);
-                let at = block * BLOCK as usize + usize::from(length) % 128 * 8;
+                let at = block * BLOCK as usize + usize::from(length) * 2;
                 device.0[at..at + rest.len()].copy_from_slice(&rest);
                 if kind % 9 == 6 {
                     device.seal(block);
