@@ -28,7 +28,7 @@ const EXAMPLES: [Example; 2] = [
         package: "nigh-server",
         name: "hits",
         blocks: 960,
-        steps: &[("1", 4_050), ("16", 2_350), ("16,auto", 3_350), ("16,none,auto", 2_870), ("16,none,lirs,64", 2_580)],
+        steps: &[("1", 3_905), ("16", 2_350), ("16,auto", 2_915), ("16,none,auto", 2_710), ("16,none,lirs,64", 2_430)],
     },
     // Beside the microseconds that docs/content.md states.
     Example {

@@ -10,6 +10,7 @@ mod mount;
 mod prefetch;
 mod programs;
 mod serving;
+mod tls;
 mod trace;
 mod watch;
 
@@ -40,8 +41,9 @@ use programs::ADVISE_HELP;
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
 use serving::SERVE_HELP;
+pub(crate) use tls::TlsArg;
 pub(crate) use trace::{LayoutArgs, OrderArg, TraceCommand};
-pub(crate) use watch::WatchArgs;
+pub(crate) use watch::{MetricsArg, RecordArg, WatchArgs};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -160,11 +162,10 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) stdio: bool,
     /// Record all requests as a trace, from start to shutdown ('nigh record' records for a given time)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    /// Record only this share of the blocks, chosen by hash as in 'nigh sim --sample', such as 1%
-    #[arg(long, value_name = "RATE", requires = "record")]
-    pub(crate) record_sample: Option<String>,
+    ///
+    /// With sample=RATE, such as 1%, only that share of the blocks, chosen by hash as in 'nigh sim --sample'.
+    #[arg(long, value_name = "FILE[,sample=RATE]")]
+    pub(crate) record: Option<RecordArg>,
     /// Memory for blocks, such as 512M [default: 512M]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
@@ -236,15 +237,10 @@ pub(crate) struct ServeArgs {
     pub(crate) connections: Option<usize>,
     #[command(flatten)]
     pub(crate) watch: WatchArgs,
-    /// The server's certificate (PEM), followed by any intermediate certificates
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub(crate) tls_certificate: Option<PathBuf>,
-    /// The private key of --tls-certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    pub(crate) tls_key: Option<PathBuf>,
-    /// Over TCP, accept only clients with a certificate of this authority (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// The server's certificate (followed by any intermediate ones) and its private key, and the authority of the only clients that may connect
+    /// over TCP, if not all may (PEM)
+    #[arg(long, value_name = "certificate=FILE,key=FILE[,client-ca=FILE]")]
+    pub(crate) tls: Option<TlsArg>,
     /// Let other machines connect over TCP without encryption, and read --metrics without a token
     #[arg(long)]
     pub(crate) insecure_tcp: bool,

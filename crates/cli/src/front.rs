@@ -54,7 +54,7 @@ fn one_line(error: &clap::Error, command: clap::Command) -> String {
 }
 
 /// Flags of earlier versions, and what is written instead.
-const MOVED: [(&str, &str); 13] = [
+const MOVED: [(&str, &str); 18] = [
     ("--action", "TRACE,action=EVENT"),
     ("--adapt-batch", "--prefetch adapt"),
     ("--batch", "--prefetch batch=BLOCKS"),
@@ -65,9 +65,14 @@ const MOVED: [(&str, &str); 13] = [
     ("--level-name", "--level tcp:HOST:PORT:SIZE,name=NAME"),
     ("--level-required", "--level tcp:HOST:PORT:SIZE,required"),
     ("--level-wait", "--level tcp:HOST:PORT:SIZE,wait=TIME"),
+    ("--metrics-token", "--metrics HOST:PORT,token=FILE"),
     ("--poisson", "--arrivals poisson:TIME"),
     ("--prefetch-window", "--prefetch window=BLOCKS"),
+    ("--record-sample", "--record FILE,sample=RATE"),
     ("--recorded-sizes", "TRACE,recorded-sizes"),
+    ("--tls-certificate", "--tls certificate=FILE,key=FILE"),
+    ("--tls-client-ca", "--tls certificate=FILE,key=FILE,client-ca=FILE"),
+    ("--tls-key", "--tls certificate=FILE,key=FILE"),
 ];
 
 /// The present spelling of a flag that is written in another way now.

@@ -1,13 +1,13 @@
 //! `nigh level`: memory of this host, and a file, as a level of servers on other hosts.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use nigh_lend::{Lender, LenderFileSettings, LenderSettings};
 use nigh_level::Limits;
 use nigh_service::{LenderClient, LenderStatistics, Listen, MetricsSettings, TlsSettings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{HardeningArgs, LevelArgs};
+use crate::args::{HardeningArgs, LevelArgs, MetricsArg};
 use crate::log;
 use crate::sandbox::{self, Account, Rules, change, read, socket};
 use crate::size::human_bytes;
@@ -89,7 +89,6 @@ fn files(settings: &LenderSettings, args: &LevelArgs) -> Rules {
 }
 
 fn settings(args: &LevelArgs) -> anyhow::Result<LenderSettings> {
-    let LevelArgs { tls_certificate, tls_key, tls_client_ca, .. } = args;
     let blocks = |flag: &str, text: &str| {
         let bytes = nigh_text::bytes(text).with_context(|| format!("{flag} {text}: expected a size, such as 64G"))?;
         u32::try_from(bytes / BLOCK)
@@ -115,18 +114,14 @@ fn settings(args: &LevelArgs) -> anyhow::Result<LenderSettings> {
         human_bytes(index),
         human_bytes(there)
     );
-    let tls = match (tls_certificate, tls_key, tls_client_ca) {
-        (Some(certificate), Some(key), Some(client_ca)) => {
-            let (certificate, key, client_ca) = (certificate.clone(), key.clone(), Some(client_ca.clone()));
-            Some(TlsSettings { certificate, key, client_ca })
-        }
-        (None, None, None) => None,
-        _ => {
-            bail!("TLS needs --tls-certificate, --tls-key and --tls-client-ca: clients are known by their certificates")
-        }
-    };
-    let (token, insecure) = (args.metrics_token.clone(), args.insecure_tcp);
-    let metrics = args.metrics.map(|address| MetricsSettings { address, token, insecure });
+    let tls = args.tls.clone().map(TlsSettings::from);
+    let has_clients = tls.as_ref().is_none_or(|tls| tls.client_ca.is_some());
+    ensure!(has_clients, "--tls needs client-ca=FILE, too: clients are known by their certificates");
+    let metrics = args.metrics.clone().map(|MetricsArg { address, token }| MetricsSettings {
+        address,
+        token,
+        insecure: args.insecure_tcp,
+    });
     let limits = Limits {
         blocks: all,
         memory_blocks: all,

@@ -125,7 +125,8 @@ fn own_files(args: &MountArgs) -> Vec<PathBuf> {
         let (path, _size) = text.strip_prefix("file:")?.rsplit_once(':')?;
         Some(PathBuf::from(path))
     };
-    args.level.iter().filter_map(of_level).chain(args.control.clone()).chain(args.record.clone()).collect()
+    let recorded = args.record.iter().map(|record| record.file.clone());
+    args.level.iter().filter_map(of_level).chain(args.control.clone()).chain(recorded).collect()
 }
 
 /// The same as flags of `nigh serve`.
@@ -139,7 +140,6 @@ fn served(args: &MountArgs) -> ServeArgs {
         // Blocks of files have other places after each start.
         warm: Some(NO_LIST.into()),
         record: args.record.clone(),
-        record_sample: args.record_sample.clone(),
         control: args.control.clone(),
         watch: args.watch.clone(),
         stop_within: args.stop_within.clone(),

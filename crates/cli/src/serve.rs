@@ -8,7 +8,6 @@ mod vhost;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -32,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{AllocateArg, PrefetchArg, RecordingArgs, ServeArgs, WriteModeArg};
+use crate::args::{AllocateArg, MetricsArg, PrefetchArg, RecordArg, RecordingArgs, ServeArgs, TlsArg, WriteModeArg};
 use crate::front::causes;
 use crate::results::grouped;
 use crate::sandbox::{self, Account};
@@ -83,21 +82,12 @@ struct File {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sandbox_allow: Vec<PathBuf>,
     user: Option<String>,
-    metrics: Option<SocketAddr>,
-    metrics_token: Option<PathBuf>,
+    metrics: Option<MetricsArg>,
     slow: Option<String>,
     control: Option<PathBuf>,
-    tls: Option<FileTls>,
+    tls: Option<TlsArg>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     export: Vec<FileExport>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileTls {
-    certificate: PathBuf,
-    key: PathBuf,
-    client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -432,20 +422,15 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
     let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
-    let token = args.watch.metrics_token.clone().or(file.metrics_token);
-    settings.metrics = match args.watch.metrics.or(file.metrics) {
-        Some(address) => Some(MetricsSettings { address, token, insecure: insecure_tcp }),
-        None => {
-            ensure!(token.is_none(), "--metrics-token needs --metrics");
-            None
-        }
-    };
+    let metrics = args.watch.metrics.clone().or(file.metrics);
+    settings.metrics =
+        metrics.map(|MetricsArg { address, token }| MetricsSettings { address, token, insecure: insecure_tcp });
     let slow = args.watch.slow.as_ref().or(file.slow.as_ref());
     settings.slow = slow.map(|text| slow_limit(text)).transpose()?.flatten();
     let socket_mode = args.socket_mode.as_ref().or(file.socket_mode.as_ref());
     settings.sockets.mode = socket_mode.map(|text| mode(text)).transpose()?;
     settings.sockets.group = args.socket_group.clone().or(file.socket_group);
-    settings.tls = tls(args, file.tls)?;
+    settings.tls = args.tls.clone().or(file.tls).map(TlsSettings::from);
     settings.sandboxed = !args.hardening.no_sandbox && file.sandbox.unwrap_or(true);
     let mut settings = settings.agreed()?;
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
@@ -458,10 +443,9 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     let control = args.control.clone().or(file.control);
     settings.host.warm =
         warm(args.warm.clone().or(file.warm), control.as_deref(), &settings.host.levels).map(WarmSettings::new);
-    let record = args.record.as_deref().map(|file| {
-        let sample = args.record_sample.clone();
+    let record = args.record.clone().map(|RecordArg { file, sample }| {
         let recording = RecordingArgs { sample, export: vec![], time: None, limit: None, force: false };
-        record::recording(file, &recording, "--record-sample")
+        record::recording(&file, &recording, "--record FILE,sample=")
     });
     let record = record.transpose()?;
     Ok(Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
@@ -556,19 +540,6 @@ fn options(list: &str) -> anyhow::Result<ExportOptions> {
     let mut options = ExportOptions::default();
     options.add_all(list)?;
     Ok(options)
-}
-
-fn tls(args: &ServeArgs, file: Option<FileTls>) -> anyhow::Result<Option<TlsSettings>> {
-    let (certificate, key, client_ca) = match file {
-        Some(FileTls { certificate, key, client_ca }) => (Some(certificate), Some(key), client_ca),
-        None => (None, None, None),
-    };
-    let client_ca = args.tls_client_ca.clone().or(client_ca);
-    match (args.tls_certificate.clone().or(certificate), args.tls_key.clone().or(key)) {
-        (Some(certificate), Some(key)) => Ok(Some(TlsSettings { certificate, key, client_ca })),
-        _ if client_ca.is_some() => bail!("--tls-client-ca needs --tls-certificate and --tls-key"),
-        _ => Ok(None),
-    }
 }
 
 /// Permissions in octal.

@@ -37,9 +37,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut stream = Handshake::begin(ours)?.negotiate("disk")?.stream;
     let mut replies = vec![0; depth * (HEADER + BLOCK)];
+    let mut requests = Vec::new();
     let mut read = |count: usize, mut block: usize| -> Result<(), Box<dyn Error>> {
         for _ in 0..count / depth {
-            let mut requests = Vec::new();
+            requests.clear();
             for cookie in 0..depth as u64 {
                 let (offset, length) = ((block * BLOCK) as u64, BLOCK as u64);
                 let header = RequestHeader { flags: 0, command: command::READ, cookie, offset, length };

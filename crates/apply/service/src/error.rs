@@ -35,7 +35,7 @@ pub enum StartError {
     Metrics(SocketAddr, io::Error),
     /// Other machines could read the statistics.
     #[error(
-        "statistics on {0} would be open to the network: use a loopback address, give --metrics-token, or say --insecure-tcp"
+        "statistics on {0} would be open to the network: use a loopback address, give a token=FILE behind it, or say --insecure-tcp"
     )]
     OpenMetrics(SocketAddr),
     /// The token for statistics cannot be used.

@@ -1,11 +1,10 @@
 //! Flags of `nigh level`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::HardeningArgs;
+use super::{HardeningArgs, MetricsArg, TlsArg};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LevelArgs {
@@ -25,25 +24,17 @@ pub(crate) struct LevelArgs {
     /// Most connections at a time
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) connections: u16,
-    /// This server's certificate (PEM), followed by any intermediate certificates: all connections use TLS
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tls_certificate: Option<PathBuf>,
-    /// The private key of --tls-certificate (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tls_key: Option<PathBuf>,
-    /// Accept only clients with a certificate of this authority (PEM). The name in its certificate is that of the client
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// This server's certificate (followed by any intermediate ones) and its private key: all connections use TLS. Only clients with a certificate
+    /// of the authority are accepted, and the name in it is that of the client (PEM)
+    #[arg(long, value_name = "certificate=FILE,key=FILE,client-ca=FILE")]
+    pub(crate) tls: Option<TlsArg>,
     /// Without TLS, listen on an address that is not a loopback address; let other machines read --metrics without a token
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
-    /// Serve statistics over HTTP here: /metrics for Prometheus, /json; addresses of other than this machine need
-    /// --metrics-token
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) metrics: Option<SocketAddr>,
-    /// Serve statistics only to clients that send the token in this file ('Authorization: Bearer TOKEN')
-    #[arg(long, value_name = "FILE", requires = "metrics")]
-    pub(crate) metrics_token: Option<PathBuf>,
+    /// Serve statistics over HTTP here: /metrics for Prometheus, /json. With token=FILE, which addresses of other than this machine need, only to
+    /// clients that send the token in that file ('Authorization: Bearer TOKEN')
+    #[arg(long, value_name = "HOST:PORT[,token=FILE]")]
+    pub(crate) metrics: Option<MetricsArg>,
     /// Accept 'nigh ctl status' and 'nigh ctl reload' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::WatchArgs;
+use super::{RecordArg, WatchArgs};
 use crate::completion;
 
 pub(super) const MOUNT_HELP: &str = "\
@@ -59,11 +59,10 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Record all reads and writes as a trace, from start to end ('nigh record' records for a given time)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    /// Record only this share of the blocks, such as 1%
-    #[arg(long, value_name = "RATE", requires = "record")]
-    pub(crate) record_sample: Option<String>,
+    ///
+    /// With sample=RATE, such as 1%, only that share of the blocks.
+    #[arg(long, value_name = "FILE[,sample=RATE]")]
+    pub(crate) record: Option<RecordArg>,
     /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,

@@ -38,7 +38,7 @@ Options of a level on another host (--level tcp:HOST:PORT:SIZE,OPTION,...; with 
   required                 do not start if it cannot be reached; otherwise it is used as soon as it can be
   wait=TIME                how long the start waits for it, up to 1h [default: 0s]
 
-TLS: with --tls-certificate, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay unencrypted. With --tls-client-ca, clients over TCP need a certificate of that authority.
+TLS: with --tls, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay unencrypted. With its client-ca=, clients over TCP need a certificate of that authority.
 
 SIGTERM and SIGINT write everything back and end the server, as does the end of the client of --stdio. SIGHUP, like 'nigh ctl reload', reads --config and the certificates
 again and sets memory, policy, read-ahead and exports as flags and file specify.";

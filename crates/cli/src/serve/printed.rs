@@ -2,8 +2,8 @@
 
 use nigh_service::{Allocation, ExportOptions, ExportSettings, Settings, SocketSettings, WriteMode, amount};
 
-use super::{File, FileExport, FileTls, NO_LIST, Plan, level};
-use crate::args::{AllocateArg, PrefetchArg, WriteModeArg};
+use super::{File, FileExport, NO_LIST, Plan, level};
+use crate::args::{AllocateArg, MetricsArg, PrefetchArg, TlsArg, WriteModeArg};
 
 /// A file that `--config` reads as `plan`.
 pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
@@ -66,11 +66,11 @@ fn file(plan: &Plan) -> File {
         sandbox: Some(*sandboxed),
         sandbox_allow: sandbox_allow.clone(),
         user: user.as_ref().map(|user| user.text.clone()),
-        metrics: metrics.as_ref().map(|metrics| metrics.address),
-        metrics_token: metrics.as_ref().and_then(|metrics| metrics.token.clone()),
+        metrics: (metrics.as_ref())
+            .map(|metrics| MetricsArg { address: metrics.address, token: metrics.token.clone() }),
         slow: slow.map(|limit| format!("{}s", limit.as_secs_f64())),
         control: control.clone(),
-        tls: tls.clone().map(|tls| FileTls { certificate: tls.certificate, key: tls.key, client_ca: tls.client_ca }),
+        tls: tls.clone().map(TlsArg::from),
         export: exports.iter().map(export).collect(),
     }
 }
@@ -167,11 +167,10 @@ mod tests {
             sandbox: Some(true),
             sandbox_allow: vec!["f".into()],
             user: text(),
-            metrics: Some(([0; 4], 0).into()),
-            metrics_token: Some("t".into()),
+            metrics: Some("0.0.0.0:0,token=t".parse().unwrap()),
             slow: text(),
             control: Some("c".into()),
-            tls: Some(FileTls { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) }),
+            tls: Some(TlsArg { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) }),
             export: vec![FileExport {
                 name: String::new(),
                 target: String::new(),

@@ -151,7 +151,7 @@ fn errors_name_their_cause_once() {
         &["--control", nowhere.as_str()][..],
         &["--config", &nowhere],
         &["--level", &format!("file:{nowhere}:1G")],
-        &["--tls-certificate", &nowhere, "--tls-key", &nowhere],
+        &["--tls", &format!("certificate={nowhere},key={nowhere}")],
         &[&format!("e={nowhere}")],
         &[&format!("e=memory:1M,next={nowhere}")],
     ] {
@@ -193,9 +193,7 @@ fn a_printed_configuration_is_read_again_as_it_was() {
         "--insecure-tcp",
         "--metrics=127.0.0.1:0",
         "--control=c",
-        "--tls-certificate=a.pem",
-        "--tls-key=b.pem",
-        "--tls-client-ca=c.pem",
+        "--tls=certificate=a.pem,key=b.pem,client-ca=c.pem",
     ];
     let tenants = [
         "a=memory:1M,tenant=t,floor=1M",
@@ -241,7 +239,7 @@ fn a_key_that_cannot_be_used_is_blamed_on_its_file() {
     };
     let listen = format!("unix:{}", folder.text("socket"));
     let start = |key: &str| {
-        let tls = ["--tls-certificate", &certificate, "--tls-key", key, "d=memory:1M"];
+        let tls = ["--tls", &format!("certificate={certificate},key={key}"), "d=memory:1M"];
         refusal(&nigh(&["--listen", &listen], &tls).output().unwrap())
     };
     make("rsa:1024", &short);

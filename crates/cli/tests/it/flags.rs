@@ -444,7 +444,6 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
     let (disk, level) = (format!("disk={image}"), format!("file:{}:4M", folder.text("level")));
     let (socket, home) = (format!("unix:{}", folder.text("socket")), Path::new(&image).parent().unwrap());
     let (unix, tcp) = (("--listen", &*socket), ("--listen", "tcp:localhost:0"));
-    let tls = [("--tls-certificate", "a.pem"), ("--tls-key", "a.key")];
     let tenants = ("--allocate", "lru-sp");
     let record = folder.text("record.parquet");
     let machine = format!("disk={}", folder.text("machine.socket"));
@@ -455,7 +454,6 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
         flag("--socket-group", "root", &[unix]),
         flag("--stdio", "", &[]),
         flag("--record", &record, &[]),
-        flag("--record-sample", "1%", &[("--record", &record)]),
         flag("--memory", "64M", &[]),
         flag("--memory-max", "3G", &[]),
         flag("--content", "dedup", &[]),
@@ -478,11 +476,8 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
         flag("--shards", "3", &[]),
         flag("--connections", "5", &[]),
         flag("--metrics", "127.0.0.1:9", &[]),
-        flag("--metrics-token", "token", &[("--metrics", "127.0.0.1:9")]),
         flag("--slow", "100ms", &[]),
-        flag("--tls-certificate", "b.pem", &tls).or("a.pem"),
-        flag("--tls-key", "b.key", &tls).or("a.key"),
-        flag("--tls-client-ca", "ca.pem", &tls),
+        flag("--tls", "certificate=a.pem,key=a.key", &[]),
         flag("--insecure-tcp", "", &[tcp]),
         flag("--core-dumps", "", &[]),
         flag("--user", "nobody", &[]),
@@ -512,11 +507,7 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
         before: &|_| vec![disk.clone()],
         run: &run,
         allowed: &[
-            (
-                "--insecure-tcp",
-                &["--listen", "--tls-certificate", "--tls-key", "--tls-client-ca"],
-                "it concerns passed sockets, too",
-            ),
+            ("--insecure-tcp", &["--listen", "--tls"], "it concerns passed sockets, too"),
             ("--depth", &["--config"], "flags go before the file"),
             ("--config", &["--depth"], "flags go before the file"),
         ],

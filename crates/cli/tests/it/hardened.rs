@@ -24,9 +24,10 @@ fn metrics_14_are_not_open_to_the_network() {
     let open = ["disk=memory:8M", "--listen", &listen, "--metrics", "0.0.0.0:0"];
     assert!(refusal(&open).contains("would be open to the network"));
     let token = folder.image("token", b"");
-    assert!(refusal(&[&open[..], &["--metrics-token", &token]].concat()).contains("it is a line of 1 to"));
+    let metrics = format!("0.0.0.0:0,token={token}");
+    assert!(refusal(&[&open[..3], &["--metrics", &metrics]].concat()).contains("it is a line of 1 to"));
     folder.image("token", b"opensesame\n");
-    let server = folder.serve(&["disk=memory:8M", "--metrics", "0.0.0.0:0", "--metrics-token", &token]);
+    let server = folder.serve(&["disk=memory:8M", "--metrics", &metrics]);
     let address = server.metrics().replace("0.0.0.0", "127.0.0.1");
     let ask = |header: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();

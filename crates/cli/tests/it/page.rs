@@ -43,7 +43,7 @@ fn history(server: &Server, query: &str) -> Value {
 fn the_page_is_for_those_who_may_read_statistics_and_does_nothing_else() {
     let folder = Folder::new();
     let token = folder.image("token", b"secret\n");
-    let server = folder.serve(&["disk=memory:1M", "--metrics", "127.0.0.1:0", "--metrics-token", &token]);
+    let server = folder.serve(&["disk=memory:1M", "--metrics", &format!("127.0.0.1:0,token={token}")]);
     let address = server.metrics();
     for path in ["/", "/history.json", "/json", "/metrics"] {
         let (head, body) = get(&address, path, "");

@@ -168,8 +168,8 @@ fn what_cannot_be_recorded_is_one_line() {
         record(&[&file, "--sample", "0"])
             .contains("--sample 0: expected a rate above 0 and up to 1, such as 0.1 or 1%")
     );
-    let served = ["serve", "disk=memory:8M", "--check", "--record", &file, "--record-sample", "0"];
-    assert!(refusal(&nigh(&served)).contains("--record-sample 0: expected a rate"));
+    let served = ["serve", "disk=memory:8M", "--check", "--record", &format!("{file},sample=0")];
+    assert!(refusal(&nigh(&served)).contains("--record FILE,sample= 0: expected a rate"));
     assert!(record(&[&file, "--for", "5"]).contains("10m"));
     stdout(&nigh(&["ctl", "--control", &control, "record", &file]));
     assert!(record(&[&folder.text("second.csv")]).contains("is being recorded"));

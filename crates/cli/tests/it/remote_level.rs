@@ -358,13 +358,10 @@ fn a_wrong_level_is_one_line() {
             "a level on other hosts is the last one",
         ),
         (
-            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--tls-key", "k"].to_vec(),
-            "TLS needs --tls-certificate",
+            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--tls", "certificate=a,key=k"].to_vec(),
+            "--tls needs client-ca=FILE",
         ),
-        (
-            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--metrics", "0.0.0.0:0"].to_vec(),
-            "--metrics-token",
-        ),
+        (["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--metrics", "0.0.0.0:0"].to_vec(), "token=FILE"),
         (["serve", "--stdio", "--level", "tls:localhost:1:16M", &disk].to_vec(), "a level over tls needs ca=FILE"),
         (["serve", "--stdio", "--level", "tcp:localhost:1:16M,key=k", &disk].to_vec(), "key= has no effect"),
         (["serve", "--stdio", "--level", "tcp:localhost:1:16M,wait=x", &disk].to_vec(), "wait is a time"),
@@ -381,18 +378,10 @@ fn a_wrong_level_is_one_line() {
     }
 }
 
-/// The certificate flags of a level server.
-fn lend_over_tls(pki: &Pki) -> [String; 6] {
+/// The certificates of a level server.
+fn lend_over_tls(pki: &Pki) -> String {
     let path = |name: &str| pki.path(name).display().to_string();
-    let flag = |flag: &str| flag.to_owned();
-    [
-        flag("--tls-certificate"),
-        path("server.pem"),
-        flag("--tls-key"),
-        path("server.key"),
-        flag("--tls-client-ca"),
-        path("ca.pem"),
-    ]
+    format!("certificate={},key={},client-ca={}", path("server.pem"), path("server.key"), path("ca.pem"))
 }
 
 /// The options of the level at its clients, with the certificate in the folder `name`.
@@ -444,7 +433,7 @@ fn over_tls_the_certificate_names_the_client() {
     pki.client("bob", &[], true);
     pki.client("eve", &[], false);
     let lent = lend_over_tls(&pki);
-    let mut flags: Vec<&str> = lent.iter().map(String::as_str).collect();
+    let mut flags = vec!["--tls", &*lent];
     let control = folder.text("level-control");
     flags.extend(["--control", &control]);
     let level = Level::start_with("tcp:localhost:0", &flags);

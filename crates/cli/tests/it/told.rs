@@ -83,7 +83,7 @@ fn told_9_check_looks_at_targets_certificates_and_levels() {
     symlink(&image, folder.path("link")).unwrap();
     let pki = Pki::new();
     let [certificate, key] = ["server.pem", "server.key"].map(|name| pki.path(name).to_str().unwrap().to_owned());
-    let tls = |key: &str| ["--tls-certificate".to_owned(), certificate.clone(), "--tls-key".to_owned(), key.to_owned()];
+    let tls = |key: &str| ["--tls".to_owned(), format!("certificate={certificate},key={key}")];
     let check = |arguments: &[&str]| {
         let mut check = nigh(&["--check", "--listen", "tcp:localhost:0"], arguments);
         check.stdout(Stdio::null()).output().unwrap()
@@ -118,7 +118,7 @@ fn told_9_check_looks_at_targets_certificates_and_levels() {
         (&[&disk, "--level", &level], "level"),
         (&[&disk, "--control", &format!("{nowhere}/control")], "there is no folder"),
         (&[&disk, "--record", &format!("{nowhere}/trace.parquet")], "there is no folder"),
-        (&[&disk, "--metrics", "127.0.0.1:0", "--metrics-token", &nowhere], "the token"),
+        (&[&disk, "--metrics", &format!("127.0.0.1:0,token={nowhere}")], "the token"),
         (&[&disk, "--memory", "1000T"], "MiB of memory"),
         (&[&[&*disk], &without_key[..]].concat(), "nowhere"),
         (&["a=memory:1M", "b=/nowhere1", "c=/nowhere2"], "nowhere2"),
@@ -234,10 +234,8 @@ fn told_9_refusals_say_what_is_wrong_and_what_helps() {
     let served = upstream.serve(&[
         "--listen",
         "tcp:localhost:0",
-        "--tls-certificate",
-        &certificate,
-        "--tls-key",
-        &key,
+        "--tls",
+        &format!("certificate={certificate},key={key}"),
         "one=memory:1M",
         "two=memory:1M",
     ]);
@@ -259,7 +257,7 @@ fn told_9_refusals_say_what_is_wrong_and_what_helps() {
         (&version1, &its_key, ["version 1", "version 3"]),
         (&certificate, &encrypted, ["is encrypted", "openssl pkey"]),
     ] {
-        let refused = said(&["disk=memory:1M", "--tls-certificate", certificate, "--tls-key", key]);
+        let refused = said(&["disk=memory:1M", "--tls", &format!("certificate={certificate},key={key}")]);
         assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
     }
 }

@@ -22,9 +22,8 @@ impl Pki {
     /// A server on a port of its own.
     fn serve(&self, arguments: &[&str]) -> (Server, u16) {
         let (certificate, key, ca) = (self.path("server.pem"), self.path("server.key"), self.path("ca.pem"));
-        let mut all =
-            vec!["--listen", "tcp:localhost:0", "--tls-certificate", text(&certificate), "--tls-key", text(&key)];
-        all.extend(["--tls-client-ca", text(&ca)]);
+        let tls = format!("certificate={},key={},client-ca={}", text(&certificate), text(&key), text(&ca));
+        let mut all = vec!["--listen", "tcp:localhost:0", "--tls", &tls];
         all.extend(arguments);
         let server = Server::start(&all);
         let port = server.port();
@@ -340,15 +339,19 @@ fn what_cannot_be_encrypted_is_one_line() {
         let listen = ["serve", "disk=memory:1M", "--listen", "tcp:127.0.0.1:0"];
         refusal(&nigh(&listen).args(more).output().unwrap())
     };
-    assert!(serve(&["--tls-certificate", certificate]).contains("--tls-key"));
-    assert!(serve(&["--tls-client-ca", ca]).contains("--tls-certificate"));
-    assert!(serve(&["--tls-certificate", "/nowhere.pem", "--tls-key", key]).contains("/nowhere.pem: No such file"));
-    assert!(serve(&["--tls-certificate", key, "--tls-key", key]).contains("no certificate"));
-    assert!(serve(&["--tls-certificate", certificate, "--tls-key", ca]).contains("no private key"));
+    let tls = |certificate: &str, key: &str| serve(&["--tls", &format!("certificate={certificate},key={key}")]);
+    for part in [&format!("certificate={certificate}"), &format!("key={key}"), &format!("client-ca={ca}")] {
+        assert!(serve(&["--tls", part]).contains("it needs certificate=FILE and key=FILE"));
+    }
+    assert!(serve(&["--tls", "certificate=a,key=b,key=c"]).contains("'key=c': it is given twice"));
+    assert!(serve(&["--tls", "cert=a,key=b"]).contains("'cert=a': expected certificate=FILE"));
+    assert!(tls("/nowhere.pem", key).contains("/nowhere.pem: No such file"));
+    assert!(tls(key, key).contains("no certificate"));
+    assert!(tls(certificate, ca).contains("no private key"));
     let mut other = CertificateParams::new([]).unwrap();
     other.distinguished_name.push(DnType::CommonName, "other");
     pki.write(other, &pki.authority, &pki.path("other.pem"), &pki.path("other.key"));
-    let said = serve(&["--tls-certificate", certificate, "--tls-key", text(&pki.path("other.key"))]);
+    let said = tls(certificate, text(&pki.path("other.key")));
     assert!(said.contains("server.pem"), "{said}");
     assert!(serve(&["--set", "disk:client=alice"]).contains("authority"));
     assert!(serve(&["--set", "disk:iops=fast"]).contains("a number or none"));
