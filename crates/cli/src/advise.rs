@@ -125,7 +125,7 @@ fn first(to: &Destination, program: &Program, arguments: &[OsString]) -> anyhow:
     Ok((ended, true))
 }
 
-/// The profile without what is of other builds; `None` if nothing is left.
+/// The profile without the code of other builds; `None` if nothing is left.
 fn current(mut profile: Profile, file: &Path, program: &Program) -> anyhow::Result<Option<Profile>> {
     let path = std::path::absolute(&program.path)?;
     ensure!(

@@ -89,7 +89,7 @@ pub(crate) enum Command {
     Level(LevelArgs),
     /// Query and change a running 'nigh serve' through its --control socket
     Ctl(CtlArgs),
-    /// Record what a program reads and writes, or what a disk or a running 'nigh serve' is asked, as a trace
+    /// Record what a program reads and writes, or the requests to a disk or a running 'nigh serve', as a trace
     #[command(after_help = "docs/measure.md has recipes for programs, databases, disks and virtual machines")]
     Record(Box<RecordArgs>),
     /// Run a program with hints to the kernel's page cache, by what an earlier run read
@@ -206,20 +206,21 @@ pub(crate) struct ServeArgs {
     /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
     #[arg(long, value_name = "SCHEDULER")]
     pub(crate) scheduler: Option<String>,
-    /// Most requests that each shard has at a device at a time; the scheduler orders those that wait [default: 32]
+    /// Maximum number of requests that each shard has in progress at a device; the scheduler orders the others [default: 32]
     #[arg(long, value_name = "N")]
     pub(crate) depth: Option<u32>,
     /// How long all writes of a disk may fail before those that would wait for memory fail, too, from 0s to 1h [default: 5s]
     #[arg(long, value_name = "TIME")]
     pub(crate) fail_after: Option<String>,
-    /// How long the end of the server may take: what is not written then is named and lost, from 1s to 1h [default: 8s]
+    /// Time limit for the end of the server, from 1s to 1h: data that is not written by then is lost, and its disks are named
+    /// [default: 8s]
     #[arg(long, value_name = "TIME")]
     pub(crate) stop_within: Option<String>,
     /// Compare checksums of blocks in memory before they are written to devices, and at some reads [default: true]
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) verify: Option<bool>,
-    /// Blocks of a cache that are sampled at least, to estimate its hit ratio with less and with more memory; 0 for no estimate [default: one in 64, but 512 to
-    /// 8192]
+    /// Minimum number of a cache's blocks that are sampled to estimate its hit ratio with less and with more memory; 0 for no
+    /// estimate [default: one in 64, at least 512 and at most 8192]
     #[arg(long, value_name = "BLOCKS")]
     pub(crate) curves: Option<u32>,
     /// Options of one disk, such as root:read-only,iops=500 (see below)
@@ -254,7 +255,7 @@ pub(crate) struct ServeArgs {
     /// Read settings from this file (TOML); flags override it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print what would be served, look whether targets, certificates and folders are there, and end
+    /// Print what would be served, check that targets, certificates and folders exist, and exit
     #[arg(long)]
     pub(crate) check: bool,
     /// Print the combined settings of flags and --config as a file for --config, and end
@@ -298,7 +299,7 @@ pub(crate) enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Change memory, policy, read-ahead, an export, or which requests are slow
+    /// Change memory, policy, read-ahead, an export, or the limit for slow requests
     Set {
         #[command(subcommand)]
         what: SetCommand,
@@ -514,7 +515,7 @@ pub(crate) struct InputArgs {
 pub(crate) struct SimArgs {
     /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. Several are replayed one by one and
     /// compared; with --device, they are programs that run at the same time, each on disks of its own unless --shared. Settings after a file's name hold for it alone:
-    /// FILE,format=raw-u32 (also stream, action, block-size, limit, recorded-sizes, skip-bad, and as the last one columns)
+    /// FILE,format=raw-u32 (also stream, action, block-size, limit, recorded-sizes, skip-bad, and columns, which must come last)
     #[arg(value_name = "TRACE", required_unless_present = "generate")]
     pub(crate) trace: Vec<PathBuf>,
     /// Replay several traces as one, one after the other
@@ -559,7 +560,8 @@ pub(crate) struct SimArgs {
     /// Split the cache into this many parts, as 'nigh serve --shards' does; each has an equal share of the size and evicts on its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) shards: u32,
-    /// With several traces, the policy whose misses those of others are compared with [default: lru, or else fifo, if --policy has it]
+    /// With several traces, the policy with which the others are compared, by their misses [default: lru, or else fifo, if
+    /// --policy has it]
     #[arg(long, value_name = "POLICY")]
     pub(crate) against: Option<String>,
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%. With --device, clocks
@@ -701,14 +703,14 @@ pub(crate) struct PlanArgs {
     /// Simulate time, too, with the cache on this modelled device, such as hdd-7200 ('nigh devices' lists them)
     #[arg(long, value_name = "PROFILE", add = completion::devices())]
     pub(crate) device: Option<String>,
-    /// Compare levels of these sizes below the memory, on a modelled device, with none: time, p99, how much is written to the level,
-    /// and cost. Sizes are lists and ranges as in 'nigh sim --size'
+    /// Compare levels of these sizes below the memory, on a modelled device, with no level: time, p99, bytes written to the
+    /// level, and cost. Sizes are lists and ranges as in 'nigh sim --size'
     #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
     pub(crate) level: Option<String>,
     /// The price of the level, such as 0.1/GiB, in the currency of --cost
     #[arg(long, value_name = "AMOUNT/UNIT", requires = "level", requires = "cost")]
     pub(crate) level_cost: Option<String>,
-    /// Read-ahead that is compared with none, and that --device has, as in 'nigh sim' [default: auto]
+    /// Read-ahead to compare with 'none', and to simulate with --device, as in 'nigh sim' [default: auto]
     #[arg(long, value_name = "READAHEAD")]
     pub(crate) readahead: Option<String>,
     /// With --device, the order in which requests go to it, as in 'nigh sim' [default: deadline]

@@ -35,7 +35,7 @@ pub(crate) struct GuardArgs {
     /// Change nothing; report every five seconds what the guard measures and would do; needs no root
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Conditions for protection: default, or dissertation (literally those of the dissertation, see docs/guard.md)
+    /// Conditions for protection: default, or dissertation (exactly those of the dissertation, see docs/guard.md)
     #[arg(long, value_name = "PROFILE", default_value = "default")]
     pub(crate) profile: String,
     /// How to protect [default: the first that works]

@@ -139,7 +139,7 @@ impl Plan {
     }
 }
 
-/// Takes policies out that a sample misleads; those named themselves are an error. Returns a note about it.
+/// Removes the policies that a sample misleads, and returns a note about them; those that the user named are an error.
 pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
     if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| spec.info().spatial)) {
         bail!(

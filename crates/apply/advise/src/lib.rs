@@ -44,8 +44,8 @@ pub enum Class {
         /// Bytes that are read of a file, from the first read on; `u64::MAX` for all.
         run: u64,
     },
-    /// Data is read in no order. The caller switches read-ahead off, and on again for other reads, because the kernel has that for
-    /// each open file (`POSIX_FADV_RANDOM`, `POSIX_FADV_NORMAL`).
+    /// Data is read in no order. The caller switches read-ahead off, and on again for other reads, because the kernel keeps this
+    /// setting per open file (`POSIX_FADV_RANDOM`, `POSIX_FADV_NORMAL`).
     Random,
 }
 
@@ -90,8 +90,8 @@ impl Adviser {
         Adviser { streams: Streams::new(), kept: Kept::new() }
     }
 
-    /// From now on, loops keep at most this many bytes in the page cache: the limit of the cgroup without anonymous
-    /// memory and twice the device's read-ahead. With 0, which is the initial budget, loops get no hints.
+    /// From now on, loops keep at most this many bytes in the page cache: the limit of the cgroup, less its
+    /// anonymous memory and twice the device's read-ahead. With 0, which is the initial budget, loops get no hints.
     pub fn set_budget(&mut self, bytes: u64) {
         self.kept.set_budget(bytes);
     }

@@ -140,7 +140,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// The class; the run counts for short loops only.
+    /// The class. `run_bytes` is used for short loops only.
     pub fn class(self, run_bytes: Option<u64>) -> Class {
         match self {
             Name::Seq => Class::Sequential,
@@ -226,7 +226,7 @@ impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// If `text` is none.
+    /// If `text` is not a profile.
     pub fn parse(text: &str) -> Result<Profile, ProfileError> {
         if text.len() > BYTES_MOST {
             return Err(ProfileError::TooLong);

@@ -130,7 +130,7 @@ pub trait Geometry: Send + Sync {
         None
     }
 
-    /// Begins to write all of its write log home. The receiver gets a message when everything is home that was in the log; an error if there is
+    /// Begins to write its write log to its own target. The receiver gets a message when all that was in the log is written; an error if there is
     /// no log.
     fn drain(&self) -> io::Result<Receiver<()>> {
         Err(io::ErrorKind::Unsupported.into())

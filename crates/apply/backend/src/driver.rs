@@ -70,7 +70,7 @@ impl Handle {
         gone
     }
 
-    /// Has `operation` done by the device of its port. Its completion carries `sender`.
+    /// Submits `operation` to the device of its port. Its completion carries `sender`.
     ///
     /// # Panics
     /// If more operations wait than the driver's limit: the host has set that too low for its engines.
@@ -92,7 +92,7 @@ struct Attached {
     device: Box<dyn Device>,
     /// Operations that it has.
     busy: usize,
-    /// It goes there when they are done.
+    /// Receives the device when its operations are done; `None` unless it is being detached.
     leaving: Option<Sender<Box<dyn Device>>>,
 }
 

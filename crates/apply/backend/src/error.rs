@@ -50,7 +50,7 @@ pub enum TargetError {
         word: String,
         /// The option that is written similarly.
         nearest: Option<&'static str>,
-        /// The options that exist.
+        /// The options that the wrapper has.
         takes: &'static str,
     },
     /// No profile of a device has that name.

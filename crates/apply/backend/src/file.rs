@@ -18,7 +18,7 @@ use crate::open::{OpenFile, Options};
 use crate::pool::Pool;
 use crate::uring::Uring;
 
-/// Threads where there is no io_uring, or none that does not wait for the file.
+/// Number of threads for files without io_uring, or on which io_uring would block.
 const THREADS: usize = 16;
 /// Changes during a look-up that are remembered: if there are more, its answer does not count.
 const CHANGES_MAX: usize = 256;

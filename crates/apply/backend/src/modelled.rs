@@ -20,7 +20,7 @@ pub struct Modelled {
     pub speed: f64,
 }
 
-/// Why a profile cannot be had.
+/// Why a profile cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(transparent)]

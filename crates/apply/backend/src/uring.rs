@@ -145,7 +145,7 @@ impl Uring {
         }
     }
 
-    /// When to try again what the kernel had no resources for.
+    /// When to retry operations for which the kernel had no resources.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.stuck.then(|| Instant::now() + RETRY)
     }

@@ -200,7 +200,7 @@ impl Logged {
             let mixed = &mut self.reads[read];
             let frames = &mixed.frames[first..first + length.div_ceil(BLOCK) as usize];
             let (bytes, place) = match piece.source {
-                // The memory is new.
+                // New memory is zeroed.
                 Source::Zeroes => continue,
                 Source::Home => (length, piece.range.start),
                 Source::Log(place) => (length.next_multiple_of(BLOCK), place),

@@ -23,7 +23,7 @@ use crate::tenants::agree_in_tenants;
 const RESIZING: Duration = Duration::from_secs(5);
 /// How long a change of a disk waits for another one.
 const CHANGING: Duration = Duration::from_secs(1);
-/// How often the end of a drain is looked for.
+/// Interval at which the end of a drain is checked.
 const DRAIN_LOOK: Duration = Duration::from_secs(1);
 /// A drain ends with an error if the target fails all writes for so many seconds.
 const DRAIN_PATIENCE: u32 = 10;

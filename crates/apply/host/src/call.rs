@@ -25,7 +25,7 @@ pub(crate) enum Bytes {
 }
 
 impl Bytes {
-    /// Those of a request that has bytes of its own.
+    /// The request's own bytes; none if it is pinned.
     pub(crate) fn own(self) -> Vec<u8> {
         match self {
             Bytes::Own(bytes) => bytes,

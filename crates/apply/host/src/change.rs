@@ -77,9 +77,9 @@ impl Cache {
         Ok(check.map(|()| next))
     }
 
-    /// Changes capacity and, if `next` has one for each, policy of every shard, or of none: the shards have the same
-    /// configuration, so the first one rejects for all. Returns when nothing can be done at once; the timer continues
-    /// what has to wait for writes.
+    /// Changes the capacity of all shards and, if `next` has one for each, their policies. Either all shards change or none: they
+    /// have the same configuration, so the first one rejects for all. Returns when nothing more can be done at once; the timer
+    /// continues the steps that wait for writes.
     pub(crate) fn change(
         &self,
         next: Vec<Successor>,

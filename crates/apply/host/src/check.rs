@@ -22,8 +22,8 @@ use crate::warm::Warm;
 /// How long targets that do not respond are waited for, all together. NBD servers have 10 s.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Why a host with these settings would not start, as far as that is found without taking a disk or a lock from anybody. Empty if
-/// nothing is found.
+/// Why a host with these settings would not start, as far as can be checked without taking a disk or a lock from another process.
+/// Empty if nothing is found.
 pub fn problems(settings: &Settings) -> Vec<StartError> {
     let mut problems: Vec<StartError> = Vec::new();
     let there = machine_memory();

@@ -20,7 +20,7 @@ pub(crate) struct DiskDevice {
     /// The start of its part of the disk, in bytes. The part ends where that of the next device begins, or with the
     /// disk.
     pub(crate) begin: u64,
-    /// `None` once the device is gone: otherwise its remains would keep its file open.
+    /// `None` once the device is closed: otherwise it would keep its file open.
     geometry: RwLock<Option<Arc<dyn Geometry>>>,
     /// Its size when it was last checked, in bytes.
     seen: AtomicU64,

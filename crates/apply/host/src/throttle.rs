@@ -148,7 +148,7 @@ impl Throttle {
         state.queue.drain(..).for_each(|waiting| waiting.waker.wake());
     }
 
-    /// Whether there is any limit.
+    /// Whether any rate is limited.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
@@ -237,7 +237,7 @@ mod tests {
         let throttle = Throttle::new(0, 1);
         assert!(throttle.is_on());
         std::thread::scope(|scope| {
-            // A day, unless the rates change.
+            // Waits a day unless the rates change.
             let waits = scope.spawn(|| throttle.park(86400));
             while !waits.is_finished() {
                 throttle.set(0, 0);

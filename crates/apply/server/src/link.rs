@@ -452,10 +452,10 @@ mod tests {
         (1..30).for_each(|second| progress.add(1, at(second)));
         assert!(progress.behind(at(29)) > Duration::from_secs(28));
         assert_eq!(progress.behind(at(31)), PATIENCE);
-        // It is as patient as ever with who catches up.
+        // A client that catches up has the full patience again.
         progress.add(PATIENCE.as_secs() * RATE_MIN, at(29));
         assert_eq!(progress.behind(at(29)), Duration::ZERO);
-        // Nobody is so far ahead that a longer silence is allowed.
+        // Bytes taken in advance do not extend the patience.
         progress.add(u64::MAX, at(30));
         assert_eq!(progress.behind(at(60)), PATIENCE);
         let mut progress = Progress::new(begin);

@@ -107,7 +107,7 @@ impl Export {
         lock(&self.access).connections
     }
 
-    /// Whether it is for clients with a certificate of these names.
+    /// Whether clients with a certificate for these names may use it.
     pub(crate) fn is_for(&self, names: &[String]) -> bool {
         settings::is_for(&lock(&self.access).clients, names)
     }

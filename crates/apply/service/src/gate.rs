@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 #[derive(Default)]
 pub struct Gate(RwLock<()>);
 
-/// While this exists, listeners that are started accept nobody.
+/// While this exists, started listeners accept no clients.
 pub struct Closed<'a> {
     _closed: RwLockWriteGuard<'a, ()>,
 }

@@ -17,7 +17,7 @@ const SPANS: [(u32, usize); 2] = [(1, 300), (15, 240)];
 /// The most exports with points of their own: those that were opened first. All of them count in the total.
 pub(crate) const EXPORTS_MAX: usize = 128;
 
-/// The value of a column for an interval: of its counts, its length in seconds, and the dirty bytes at its end.
+/// The value of a column for an interval, from its counts, its length in seconds, and the dirty bytes at its end.
 type Column = fn(&Counts, f64, u64) -> Option<f64>;
 
 /// The columns, as documents name them. Rates are per second.
@@ -80,7 +80,7 @@ impl Span {
             let (mut total, mut dirty) = (Counts::default(), 0);
             let mut exports = Vec::with_capacity(disks.len().min(EXPORTS_MAX));
             for (name, counts, own_dirty) in disks {
-                // Counts of a disk from before it was known are of no interval.
+                // Counts from before the first sample of a disk belong to no interval.
                 let since = before.get(name).map(|before| counts.clone().since(Some(before))).unwrap_or_default();
                 total.add(&since);
                 dirty += own_dirty;
@@ -119,7 +119,7 @@ impl Default for History {
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
-    /// Whose points they are; `None` for those of all exports together.
+    /// The export of the points; `None` for all exports together.
     export: Option<&'a str>,
     exports: Vec<&'a str>,
     spans: Vec<SpanDocument>,

@@ -84,7 +84,7 @@ pub enum RecordingEnd {
     Stopped,
     /// Its time was over.
     Time,
-    /// It had as many requests as it was to have.
+    /// It reached its limit of requests.
     Limit,
     /// The server shut down.
     Shutdown,

@@ -360,8 +360,8 @@ impl Loader {
         }
     }
 
-    /// Whenever there are more references than `most`, only those to half of the blocks remain, as if the trace had been read with a
-    /// sample of that rate; but a sample has at least [`BLOCKS_LEAST`] blocks, however many references there are to these.
+    /// Whenever there are more references than `most`, those to half of the blocks are dropped, as if the trace had been read with
+    /// `--sample`. At least [`BLOCKS_LEAST`] blocks remain, whatever the number of their references.
     pub fn sampling_above(self, most: usize) -> Loader {
         Loader { most, ..self }
     }

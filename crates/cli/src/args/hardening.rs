@@ -10,13 +10,13 @@ pub(crate) struct HardeningArgs {
     /// Let core dumps and debuggers of the same user see the server's memory, which has the contents of disks
     #[arg(long)]
     pub(crate) core_dumps: bool,
-    /// Become this user when everything is open, with its groups and no more privileges
+    /// Switch to this user, with its groups and no other privileges, when everything is open
     #[arg(long, value_name = "NAME[:GROUP]")]
     pub(crate) user: Option<String>,
     /// A folder with files that commands of 'nigh ctl' or a reload may open, besides the folders of disks, levels and sockets
     #[arg(long, value_name = "FOLDER")]
     pub(crate) sandbox_allow: Vec<PathBuf>,
-    /// Give up neither other files (Landlock) nor system calls that no server needs (seccomp)
+    /// Do not restrict access to other files (Landlock), nor to system calls that no server needs (seccomp)
     #[arg(long, conflicts_with = "sandbox_allow")]
     pub(crate) no_sandbox: bool,
 }

@@ -12,7 +12,7 @@ pub(super) const MOUNT_HELP: &str = "\
   nigh top --control /run/nigh.ctl
 
 Files are read through the cache. What is written is in the source before the write returns. A file that was changed behind the mount is read
-again from its next open on, as on NFS. Flags that 'nigh serve' has, too, are described by its help. docs/mount.md has a tutorial, and says what is guaranteed.
+again from its next open on, as on NFS. Flags that 'nigh serve' has, too, are described by its help. docs/mount.md has a tutorial, and states what is guaranteed.
 
 SIGTERM and SIGINT unmount and end the server. Programs that still have files open can finish for as long as --stop-within.";
 
@@ -39,8 +39,8 @@ pub(crate) struct MountArgs {
     /// A file on a faster disk, or memory of another host, that keeps blocks evicted from memory, as for 'nigh serve'. It starts empty
     #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE[,OPTION...]")]
     pub(crate) level: Vec<String>,
-    /// Trust names, attributes and contents for this long after a look at the source, from 0s to 24h: faster if nobody changes files behind the
-    /// mount, or if it does not matter that a change is seen later. With 0s, the source is asked at each open [default: 0s]
+    /// Trust names, attributes and contents for this long after checking the source, from 0s to 24h: faster, if nobody changes
+    /// files behind the mount, or if changes may be seen later. With 0s, the source is checked at each open
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(crate) fresh: String,
     /// Do not cache files with these names, such as '*.log', or, with a slash, with these paths below the source, such as 'logs/**'

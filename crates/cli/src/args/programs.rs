@@ -7,9 +7,9 @@ use clap::Args;
 use super::{ControlArgs, InputArgs, RecordingArgs, parse_count};
 
 pub(super) const ADVISE_HELP: &str = "\
-The first run of a program, without a profile, is recorded without advice. Later runs get hints: what is read once leaves the page cache behind the \
-reader, of loops that do not fit the part that does is kept, short files are fetched at once, and random reads get no read-ahead. Code for which \
-devices do not read less with advice gets none from then on, and after three runs without gain the program runs as without nigh. \
+The first run of a program, without a profile, is recorded without advice. Later runs get hints: data that is read once leaves the page cache behind the \
+reader; of loops that do not fit, the part that fits is kept; short files are fetched at once; and random reads get no read-ahead. If advice does not \
+reduce the device reads of a piece of code, that code gets none from then on, and after three runs without gain the program runs as without nigh. \
 Delete the profile to begin anew.";
 
 #[derive(Debug, Args)]
@@ -68,13 +68,13 @@ pub(crate) struct RecordArgs {
     /// Record page faults in mappings of files, too, by the kernel's performance events. They are replayed as reads
     #[arg(long, requires = "program", conflicts_with_all = ["disk", "ptrace", "pid"])]
     pub(crate) faults: bool,
-    /// Lose calls rather than have the program wait when it makes them faster than they are recorded
+    /// Drop calls instead of delaying the program when it makes them faster than they can be recorded
     #[arg(long, requires = "program", conflicts_with_all = ["disk", "ptrace", "pid"])]
     pub(crate) lossy: bool,
-    /// Stop the program at each of its system calls instead of loading a library into it: slower, and for static programs too
+    /// Stop the program at each of its system calls instead of loading a library into it: slower, but also for static programs
     #[arg(long, requires = "program", conflicts_with_all = ["disk", "pid"])]
     pub(crate) ptrace: bool,
-    /// Record this process and the children that it will have, as with --ptrace
+    /// Record this process and its future children, as with --ptrace
     #[arg(long, value_name = "PROCESS", conflicts_with_all = ["program", "disk", "export", "sample"])]
     pub(crate) pid: Option<u32>,
     #[command(flatten)]

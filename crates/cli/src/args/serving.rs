@@ -28,7 +28,7 @@ Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys
   floor=SIZE, ceiling=SIZE least and most that its tenant has of a full cache (with --allocate)
   policy=POLICY            which of its blocks its tenant loses (with --allocate; none for --policy)
   share=GROUP              disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes
-                           then tells whether another disk of the group has the same block [default: only disks of its tenant]
+                           then shows whether another disk of the group has the same block [default: only disks of its tenant]
 
 Options of a level on another host (--level tcp:HOST:PORT:SIZE,OPTION,...; with several servers, behind any of them):
   ca=FILE, certificate=FILE, key=FILE

@@ -57,7 +57,8 @@ pub(crate) enum OrderArg {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Summarize a trace: its requests, their sizes, and how often blocks are used again; of recordings also who reads what, how often
+    /// Summarize a trace: its requests, their sizes, and how often blocks are used again; for recordings, also which programs
+    /// read which files, and how often
     Info {
         /// The trace: a file, or '-' for standard input
         trace: PathBuf,
@@ -66,7 +67,7 @@ pub(crate) enum TraceCommand {
         /// Of a recording, how many programs and files to list, those with the most reads first
         #[arg(short = 'n', long, value_name = "COUNT", default_value = "10", value_parser = parse_count)]
         top: u64,
-        /// Also show how often blocks are referenced, and after how many other blocks again
+        /// Also show how often blocks are referenced, and how many other blocks are referenced in between
         #[arg(long)]
         histograms: bool,
         /// Print one JSON object

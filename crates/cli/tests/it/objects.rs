@@ -301,7 +301,7 @@ fn owner_6_a_second_server_ends_no_writer_that_may_live() {
     assert_eq!(stored(&bucket, "disk").1[..4096], [1; 4096]);
 }
 
-/// The command of a running server, once more: it fails before it takes the disk from that server.
+/// A second start of a running server's command fails before it takes the disk from that server.
 #[test]
 fn a_server_that_cannot_start_ends_no_other() {
     let bucket = Bucket::start(8);

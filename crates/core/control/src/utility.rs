@@ -27,7 +27,7 @@ const MOVED_MOST: u32 = 16;
 /// Each M references, those before count as this much.
 const KEPT: f64 = 0.9;
 
-/// The shares, and what they are decided by.
+/// The shares, and the data that decides them.
 pub(crate) struct Utility {
     /// By owner.
     tenants: Vec<Tenant>,
@@ -131,7 +131,7 @@ impl Utility {
         }
     }
 
-    /// The tenants that are `present`, or the size of the cache, have changed: shares become larger or smaller in proportion. New tenants have an equal part.
+    /// Adapts the shares after the `present` tenants or the size of the cache changed: shares are scaled in proportion, and new tenants get an equal part.
     pub(crate) fn settle(&mut self, present: &[(u16, Bounds)], capacity: u32) {
         if self.tenants.iter().all(|tenant| tenant.share.is_none()) || present.is_empty() {
             return;
@@ -238,7 +238,7 @@ fn value(hull: &[(f64, f64)], blocks: f64) -> f64 {
     }
 }
 
-/// The share of each tenant in `memory` blocks, by which they save most references.
+/// The share of each tenant in `memory` blocks, chosen so that together they save the most misses.
 fn divide(wants: &[Want], memory: u32) -> Vec<u32> {
     // A tenant whose curve is not known keeps its share.
     let range = |want: &Want| match want.hull.is_empty() {

@@ -291,7 +291,7 @@ impl Engine {
         self.pump(now);
     }
 
-    /// Stores blocks in memory in `level`, for the next start: as many as may be on their way, from slot number `from` on. Returns the
+    /// Stores blocks from memory in `level`, for the next start: as many as may be in progress at a time, from slot number `from` on. Returns the
     /// slot to continue with when some are stored; `None` after the last one, if the level takes none, or if the policy decides for
     /// levels. To be called when all volumes are closed, after [`Engine::end`].
     ///
@@ -339,7 +339,7 @@ impl Engine {
         self.next_write_back().into_iter().chain(late).min()
     }
 
-    /// The device has finished `operation`: completely, or with an error, whatever part of it was done.
+    /// The device has finished `operation`: completely, or with an error, after which any part of it may have been done.
     ///
     /// # Panics
     /// If the operation came from another engine.

@@ -61,8 +61,8 @@ impl VolumeState {
 }
 
 impl Engine {
-    /// A volume that began to fail, with the fault, or whose blocks are all written again. Volumes that are no longer open
-    /// are not reported.
+    /// A volume that began to fail, with its fault, or whose blocks are all written again, with `None`. Volumes that are no longer
+    /// open are not reported.
     pub fn next_report(&mut self) -> Option<(Volume, Option<Fault>)> {
         while let Some(volume) = self.volumes.reports.pop_first() {
             if let Some(state) = self.volumes.get(volume) {

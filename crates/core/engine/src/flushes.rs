@@ -63,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// The fault by which `volume` lost data: since then, no flush and no write with FUA succeeds.
+    /// The fault by which `volume` lost data, if it did: since then, no flush and no write with FUA succeeds.
     pub fn lost(&self, volume: Volume) -> Option<Fault> {
         self.volumes.get(volume)?.flushing.lost
     }

@@ -64,7 +64,7 @@ pub struct Stored {
 pub(crate) struct Entry(u64);
 
 const INDEX_BITS: u32 = 36;
-/// Openings of volumes are numbered below this.
+/// Limit of the numbers of openings of volumes.
 pub(crate) const OPENINGS: u32 = 1 << (64 - INDEX_BITS);
 
 impl Entry {
@@ -102,8 +102,8 @@ const LEFT_OUT: u32 = 256;
 /// The end of a chain of places.
 const END: u32 = u32::MAX;
 
-/// One level: which block is at which place, and which place is used next: a free one, as long as there is any. Then the clock
-/// hand moves around the places; it passes over a place that was used since its last round once. If the policy decides for levels,
+/// One level: which block is at which place, and which place is used next: a free one, as long as there is any. After that, a clock
+/// hand moves around the places, and skips each place that was used since its last round, once. If the policy decides for levels,
 /// too, places are used in the order in which it no longer needs their blocks.
 ///
 /// A place costs 24 bytes: entry 8, checksum 8, two links of the hash table's chains 8, and two or three bits.
@@ -136,7 +136,7 @@ pub(crate) struct Level {
     listed: Vec<u64>,
     /// An elastic level takes one of this many blocks that are offered.
     one_of: u32,
-    /// Those that were offered since it took one.
+    /// Blocks offered since it last took one.
     offered: u32,
     /// Number of the next blocks to leave out, because the device was away.
     left_out: u32,
@@ -235,7 +235,7 @@ impl Level {
         self.sums[place as usize]
     }
 
-    /// The block at `place` leaves memory again.
+    /// Marks `place` as used: its block is evicted from memory again.
     pub(crate) fn note_use(&mut self, place: u32) {
         set_bit(&mut self.used, place, true);
     }
@@ -277,7 +277,7 @@ impl Level {
         self.list(place);
     }
 
-    /// The block at `place` of a directed level leaves.
+    /// The block at `place` of a directed level is dropped.
     pub(crate) fn discard(&mut self, place: u32) {
         self.take_out(place);
         self.counters.evictions += 1;
@@ -360,7 +360,7 @@ impl Level {
         }
     }
 
-    /// Takes one of `one_of` blocks that are offered. A directed level takes the blocks that it is directed to.
+    /// From now on, takes one of `one_of` offered blocks. A directed level takes all blocks that it is directed to take.
     pub(crate) fn thin(&mut self, one_of: u32) {
         self.one_of = if self.directed { 1 } else { one_of.max(1) };
     }

@@ -62,7 +62,7 @@ impl Connector {
         &self.level
     }
 
-    /// Connects to the server at `address`, HOST:PORT, and begins an epoch, which resumes the epoch `resumes` if it can; 0 if none is to be.
+    /// Connects to the server at `address`, HOST:PORT, and begins an epoch, which resumes the epoch `resumes` if possible; 0 resumes none.
     pub(super) fn connect(&self, address: &str, resumes: u64) -> io::Result<Session> {
         let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
         for at in address.to_socket_addrs()? {

@@ -93,7 +93,7 @@ pub(super) enum Change {
 pub(super) struct Peer {
     pub(super) state: Arc<ServerState>,
     pub(super) ticket: Ticket,
-    /// Whether places belong to it.
+    /// Whether any places of the level are assigned to it.
     pub(super) has_places: bool,
     /// Since when there is no connection.
     pub(super) away: Option<Instant>,

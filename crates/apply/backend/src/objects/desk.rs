@@ -30,9 +30,9 @@ pub(super) struct Desk {
     /// Why requests to the store fail at present.
     trouble: Mutex<Option<String>>,
     mail: Mutex<Mail>,
-    /// For the thread.
+    /// Wakes the thread of the store.
     wake: Notify,
-    /// For the driver.
+    /// Signals completions to the driver.
     done: Signal,
 }
 

@@ -49,7 +49,7 @@ impl Owner {
         self.writer == in_digits(writer)
     }
 
-    /// Whether it is known not to write any more: it closed the disk, or was a process of this machine that has ended.
+    /// Whether it certainly writes no more: it closed the disk, or was a process of this machine that has ended.
     pub(super) fn is_gone(&self) -> bool {
         if self.closed {
             return true;

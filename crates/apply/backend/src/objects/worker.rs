@@ -165,7 +165,7 @@ impl Worker {
         }
     }
 
-    /// Begins what can be begun.
+    /// Starts all work that can start now.
     fn go_on(&mut self) {
         while self.reading < READS
             && let Some(job) = self.reads.pop_front()

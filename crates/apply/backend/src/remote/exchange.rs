@@ -27,10 +27,10 @@ const RANGE_MAX: u64 = 1 << 30;
 const ZEROS_MAX: u64 = 1 << 20;
 /// Memory for what the server has not flushed, in bytes: beyond it, changes wait for a flush.
 const JOURNAL_MAX: usize = 64 << 20;
-/// Time until a change is done again that the server refused to do again.
+/// Pause before a change is sent again that the server rejected.
 const REPLAY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Somebody asks for the extents of a range. Without an answer they are not known.
+/// A query for the extents of a range. They are unknown if no answer arrives.
 pub(super) struct Query {
     pub(super) range: Range<u64>,
     pub(super) answer: SyncSender<Vec<Extent>>,
@@ -694,7 +694,7 @@ impl Exchange {
     }
 }
 
-/// Bytes that the journal may grow by when a work is done.
+/// Bytes by which the journal may grow when `work` is done.
 fn cost(work: &Work) -> usize {
     let data = if work.kind == Kind::Write { (work.range.end - work.range.start) as usize } else { 0 };
     // A change may cut another one into two.

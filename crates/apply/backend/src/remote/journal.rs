@@ -34,13 +34,13 @@ impl Entry {
     }
 }
 
-/// The changes: of each byte the last one, so that they can be done again in any order.
+/// The changes: only the last one of each byte, so that they can be repeated in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    /// By their beginning. They do not overlap.
+    /// By first byte. They do not overlap.
     entries: BTreeMap<u64, Entry>,
     bytes: usize,
-    /// The bytes of the server that the changes are about.
+    /// The number of the server's bytes that the changes affect.
     covered: u64,
     made: u64,
 }

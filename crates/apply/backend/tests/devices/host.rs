@@ -11,7 +11,7 @@ use nigh_policy::{Stream, Tenant};
 /// The volume of all tests with one device.
 pub(crate) const VOLUME: Volume = Volume(0);
 
-/// Folders to test in: one on a disk, one in memory, where there is such a thing.
+/// Folders for tests: one on a disk and, if the machine has a file system in memory, one there.
 pub(crate) fn folders() -> Vec<PathBuf> {
     let folders = [PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from("/dev/shm")];
     folders.into_iter().filter(|folder| folder.is_dir()).collect()

@@ -63,7 +63,7 @@ fn new_files_belong_to_their_creator() {
         assert_eq!((found.uid(), found.gid()), (OTHER, group), "{name}");
         bits.into_iter().for_each(|bits| assert_eq!(mode(&mounted.behind(name)), bits, "{name}"));
     }
-    // Root's own are root's again.
+    // A file that root creates afterwards belongs to root.
     fs::write(mounted.inside("own"), b"").unwrap();
     assert_eq!(fs::metadata(mounted.behind("own")).unwrap().uid(), 0);
     mounted.end();
@@ -114,7 +114,7 @@ fn rights_to_run_as_the_owner_are_lost_by_writes() {
     mounted.end();
 }
 
-/// Of the version 2 of ACLs as extended attributes: a tag, rights and a user or group for each entry.
+/// An ACL as an extended attribute (version 2): a tag, rights, and a user or group for each entry.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut value = 2u32.to_le_bytes().to_vec();
     for (tag, rights, id) in entries {

@@ -237,7 +237,7 @@ fn attributes_are_changed_in_the_source() {
     mounted.end();
 }
 
-/// Writes of a mapping reach the source, and are seen by reads, and the other way round.
+/// Writes through a mapping reach the source and are visible to reads, and writes to the file are visible in the mapping.
 #[test]
 fn mappings_and_reads_see_the_same_bytes() {
     let Some(mounted) = Mounted::new() else { return };

@@ -388,7 +388,7 @@ impl Adaptive {
 impl Model for Adaptive {
     fn access(&mut self, block: u64) -> Outcome {
         let hit = self.dulo.buffer.contains(&block) || self.dulo.sections.contains(block);
-        // A block that comes in does so after another one left.
+        // In a full cache, a block is evicted before the new one enters.
         let full = self.dulo.buffer.len() + self.dulo.sections.blocks() == self.dulo.capacity;
         let evicted = (!hit && full).then(|| self.dulo.shed());
         self.tick += 1;

@@ -19,8 +19,8 @@ const OWN_TREE: u64 = 8 * MIB;
 /// Not a file itself, but where it is on the disk may have to be read again.
 const LITTLE: u64 = 16 << 10;
 
-/// A loop over 84 MiB in 64 MiB: every pass reads all without advice. On a busy machine, the kernel may notice what it
-/// evicted just before, and keep a part of it: then less is read without advice, in some of the rounds.
+/// A loop over 84 MiB with 64 MiB of memory: without advice, every pass reads everything. On a busy machine, the kernel may
+/// detect that it evicted pages just before they were read, and keep some of them: some rounds without advice then read less.
 #[test]
 fn a_loop_that_does_not_fit() {
     let folder = folder();
@@ -70,7 +70,7 @@ fn a_scan_beside_a_hot_set() {
     assert!(read_again[1] <= LITTLE, "{read_again:?}");
 }
 
-/// Processes that each read 49 MB in small files, in 44 MB, as `grep -r` does.
+/// Processes that each read 49 MB in small files, with 44 MB of memory, as `grep -r` does.
 #[test]
 fn small_files_again_and_again() {
     let folder = folder();
