@@ -29,6 +29,8 @@ const GROUP_MAGIC: &[u8; 8] = b"nighwlg1";
 const SUM_AT: usize = BLOCK as usize - 8;
 const ENTRIES_AT: usize = 80;
 const ENTRY_BYTES: usize = 24;
+/// Counts and positions on a device are below this: they have room to grow for as long as any device lives.
+const COUNT_MOST: u64 = 1 << 62;
 /// The most entries of a group.
 pub(crate) const ENTRIES_MAX: usize = (SUM_AT - ENTRIES_AT) / ENTRY_BYTES;
 
@@ -183,8 +185,9 @@ impl Superblock {
         let mut next = || from.number();
         let (disk_bytes, ring_blocks, number, session) = (next()?, next()?, next()?, next()?);
         let tail = Mark { position: next()?, sequence: next()?, chain: next()?, epoch: next()? };
-        // Positions have room to grow for as long as any device lives.
-        let is_sane = (RING_BLOCKS_MIN..1 << 40).contains(&ring_blocks) && tail.position < 1 << 62;
+        let counts = [number, session, tail.position, tail.sequence, tail.epoch];
+        let is_sane =
+            (RING_BLOCKS_MIN..1 << 40).contains(&ring_blocks) && counts.iter().all(|count| *count < COUNT_MOST);
         is_sane.then_some(Superblock { id, disk_bytes, ring_blocks, number, session, tail })
     }
 }
@@ -215,7 +218,7 @@ impl Header {
         let mut next = || from.number();
         let (session, sequence, chain, position) = (next()?, next()?, next()?, next()?);
         let (epoch, sum, count) = (next()?, next()?, next()?);
-        let count = usize::try_from(count).ok().filter(|count| *count <= ENTRIES_MAX)?;
+        let count = usize::try_from(count).ok().filter(|count| *count <= ENTRIES_MAX && epoch < COUNT_MOST)?;
         let mut entries = Vec::with_capacity(count);
         for _ in 0..count {
             let (offset, length, kind) = (next()?, next()?, Kind::of(next()?)?);
@@ -232,6 +235,30 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Others may have written them, with a right checksum.
+    #[test]
+    fn counts_that_cannot_grow_are_refused() {
+        let tail = Mark { position: 5, sequence: 6, chain: 7, epoch: 8 };
+        let sane = Superblock { id: [1; 16], disk_bytes: 1 << 20, ring_blocks: 64, number: 3, session: 4, tail };
+        assert_eq!(Superblock::decode(&sane.encode()), Some(sane.clone()));
+        let counts: [fn(&mut Superblock) -> &mut u64; 5] = [
+            |of| &mut of.number,
+            |of| &mut of.session,
+            |of| &mut of.tail.position,
+            |of| &mut of.tail.sequence,
+            |of| &mut of.tail.epoch,
+        ];
+        for count in counts {
+            let mut other = sane.clone();
+            *count(&mut other) = u64::MAX;
+            assert_eq!(Superblock::decode(&other.encode()), None);
+        }
+        let header =
+            Header { id: [1; 16], session: 1, sequence: 2, chain: 3, position: 4, epoch: 5, sum: 6, entries: vec![] };
+        assert_eq!(Header::decode(&header.encode()), Some(header.clone()));
+        assert_eq!(Header::decode(&Header { epoch: u64::MAX, ..header }.encode()), None);
+    }
 
     #[test]
     fn blocks_are_decoded_as_they_were_encoded_and_damage_is_found() {
