@@ -57,7 +57,7 @@ pub(crate) const CYLINDERS_READ: u64 = 10_000_000;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// No shipped profile has this name.
-    #[error("there is no profile '{name}'{}", did_you_mean(*.nearest))]
+    #[error("there is no profile '{name}': 'nigh devices' lists them{}", did_you_mean(*.nearest))]
     NoSuch {
         /// The name given.
         name: String,
