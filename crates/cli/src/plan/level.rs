@@ -143,12 +143,22 @@ impl Levels {
         format!("{mark}{}", wait(self.is_closed, cell.waited_s, cell.latency_mean_us))
     }
 
-    /// The answer in a sentence: the smallest level that is as good as the best, with the present memory.
-    pub(super) fn sentence(&self) -> String {
+    /// The smallest level that is as good as the best, or none, with the present memory.
+    fn advised(&self) -> &Cell {
         let now = self.now();
         let with_have = || self.cells.iter().filter(|cell| cell.memory_bytes == now.memory_bytes);
         let best = with_have().map(|cell| cell.waited_s).fold(f64::INFINITY, f64::min);
-        let as_good = with_have().find(|cell| cell.waited_s <= best * (1.0 + AS_GOOD)).unwrap_or(now);
+        with_have().find(|cell| cell.waited_s <= best * (1.0 + AS_GOOD)).unwrap_or(now)
+    }
+
+    /// The bytes of that level, if one is worth it.
+    pub(super) fn to_serve(&self) -> Option<u64> {
+        Some(self.advised().level_bytes).filter(|bytes| *bytes > 0)
+    }
+
+    /// The answer in a sentence.
+    pub(super) fn sentence(&self) -> String {
+        let (now, as_good) = (self.now(), self.advised());
         let profile = &self.profile;
         if as_good.level_bytes == 0 {
             let waits = if self.is_closed { "that the program waits" } else { "that a request takes" };

@@ -6,6 +6,7 @@ use nigh_sim::plan::{Advice, Cell, Certainty, Measured};
 use nigh_trace::Taken;
 
 use super::ahead::{Ahead, Combination};
+use super::level::Levels;
 use super::price::amount;
 use super::told::{Fact, NO_BREAK, Told, unbroken};
 use super::verdict::Verdict;
@@ -373,8 +374,10 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: b
         let readahead = chosen
             .filter(|chosen| !is_default(chosen))
             .map_or_else(String::new, |chosen| format!(" --readahead {}", chosen.readahead));
+        let level = verdict.levels.as_ref().filter(|_| blocks == have).and_then(Levels::to_serve);
+        let level = level.map_or_else(String::new, |bytes| format!(" --level file:LEVEL:{}", bytes_flag(bytes)));
         format!(
-            "nigh serve --memory {} --policy {policy}{readahead} disk=PATH --listen unix:/run/nigh.sock",
+            "nigh serve --memory {} --policy {policy}{readahead}{level} disk=PATH --listen unix:/run/nigh.sock",
             bytes_flag(memory)
         )
     };

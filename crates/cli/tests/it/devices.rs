@@ -39,7 +39,10 @@ fn every_device_is_listed_and_printed() {
         let spec = costs(name).rsplit(' ').next().unwrap().to_owned();
         assert!(spec.parse::<nigh_policy::Spec>().is_ok() && spec.contains(":position="), "{name}: {spec}");
     }
-    assert_eq!(refused(&["devices", "hdd-10"]), "nigh: there is no profile 'hdd-10': 'nigh devices' lists them. Did you mean 'hdd-10k'?\n");
+    assert_eq!(
+        refused(&["devices", "hdd-10"]),
+        "nigh: there is no profile 'hdd-10': 'nigh devices' lists them. Did you mean 'hdd-10k'?\n"
+    );
     let array = said(&["raid5-4x-hdd-7200"]);
     assert!(array.contains("members = 4") && Profile::parse(&array) == Profile::named("raid5-4x-hdd-7200"), "{array}");
     assert_eq!(

@@ -169,6 +169,7 @@ fn a_plan_with_levels_has_the_times_of_nigh_sim() {
     assert!(waits[3] < 0.5 * waits[0], "{waits:?}");
     let printed = printed(&[&asked[..], &levels].concat());
     assert!(printed.contains("LEVEL HITS %") && printed.contains("of memory brings the wait to"), "{printed}");
+    assert!(printed.contains("  nigh serve --memory 8M --policy lirs --level file:LEVEL:16M "), "{printed}");
 }
 
 /// The report that a page carries.

@@ -186,7 +186,10 @@ fn slips_are_one_line() {
     for form in ["ssd-nvme", "ssd-nvme:", ":64M", "ssd-nvme:0", "ssd-nvme:64X"] {
         assert!(level(&["--level", form]).contains("such as ssd-nvme:64M"), "{form}");
     }
-    assert!(level(&["--level", "ssd-nvm:64M"]).contains("--level ssd-nvm:64M: there is no profile 'ssd-nvm': 'nigh devices' lists them"));
+    assert!(
+        level(&["--level", "ssd-nvm:64M"])
+            .contains("--level ssd-nvm:64M: there is no profile 'ssd-nvm': 'nigh devices' lists them")
+    );
     assert!(level(&["--level", "hdd-10k:9T"]).contains("--level: a level of"));
     assert!(level(&["--level", "hdd-10k:4095"]).contains("from 1 to"));
     assert!(level(&["--level", "ssd-nvme:1M"].repeat(3)).contains("at most two levels"));

@@ -291,7 +291,12 @@ fn a_request_beyond_the_end_is_refused() {
 const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("raid5-4x-hdd-7200", "raid", "\"6\"", "'raid' is '6': expected '0', '1' or '5'"),
     ("raid5-4x-hdd-7200", "members", "2", "'members' is 2: expected the number of members, 3 to 64"),
-    ("raid5-4x-hdd-7200", "member", "\"hdd-72\"", "there is no profile 'hdd-72': 'nigh devices' lists them. Did you mean 'hdd-7200'?"),
+    (
+        "raid5-4x-hdd-7200",
+        "member",
+        "\"hdd-72\"",
+        "there is no profile 'hdd-72': 'nigh devices' lists them. Did you mean 'hdd-7200'?",
+    ),
     (
         "raid5-4x-hdd-7200",
         "member",
@@ -387,7 +392,10 @@ fn mistakes_in_a_profile_are_named() {
     assert_eq!(refused("raid1-1x-hdd-7200"), "'members' is 1: expected the number of members, 2 to 64");
     let nested = "raid0-2x-".repeat(100_000) + "hdd-7200";
     assert!(refused(&nested).ends_with("expected a device that is no array itself"));
-    assert_eq!(refused("raid1-2x-hdd-72"), "there is no profile 'hdd-72': 'nigh devices' lists them. Did you mean 'hdd-7200'?");
+    assert_eq!(
+        refused("raid1-2x-hdd-72"),
+        "there is no profile 'hdd-72': 'nigh devices' lists them. Did you mean 'hdd-7200'?"
+    );
     let bytes = Profile::text("raid1-2x-hdd-7200").expect("an array").replace("raid =", "bytes = 4096\nraid =");
     let error = Profile::parse(&bytes).expect_err("its members have the size").to_string();
     assert_eq!(error, "unknown figure 'bytes' for this kind of device");
