@@ -3,6 +3,7 @@
 mod files;
 mod given;
 mod printed;
+mod replace;
 mod vhost;
 
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use nigh_backend::Target;
 use nigh_control::Refusal;
 use nigh_policy::Spec;
@@ -23,8 +24,8 @@ use nigh_server::NBD;
 use nigh_service::{
     Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
     HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError,
-    RemoteLevelSettings, Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings,
-    WriteMode, is_denied, slow_limit, warn_of_code,
+    RemoteLevelSettings, Scheme, ServerShare, Service, Settings, SocketSettings, Statistics, Successor, TlsSettings,
+    Unwritten, WarmSettings, WriteMode, beginning, is_denied, slow_limit, warn_of_code,
 };
 use nigh_vhost::{Vhost, VhostSettings};
 use serde::{Deserialize, Serialize};
@@ -156,6 +157,14 @@ const LEVEL_PAUSE: Duration = Duration::from_millis(500);
 /// behind those that ask for much.
 pub(crate) const TURN: Duration = Duration::from_micros(100);
 
+/// Why a server ends.
+pub(crate) enum End {
+    /// By a signal, or because its only client left.
+    Asked,
+    /// Another server takes its place.
+    Replaced(Successor),
+}
+
 /// Asks for a reload, and receives its result if there is a sender.
 pub(crate) type Reload = Option<Sender<Result<(), ReloadError>>>;
 
@@ -185,20 +194,46 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let control = plan.control.clone().map(Listen::Unix);
     let sockets: Vec<Listen> = plan.vhost.iter().map(|vhost| Listen::Unix(vhost.socket.clone())).collect();
-    plan.listen.iter().chain(&control).chain(&sockets).try_for_each(Listen::check_free)?;
-    let server = Arc::new(Service::start(plan.settings.clone())?);
+    let addresses = plan.listen.iter().chain(&control).chain(&sockets);
+    let mut predecessor = args.replace.then(|| replace::prepare(&plan, addresses.clone())).transpose()?;
+    let mut settings = plan.settings.clone();
+    match &predecessor {
+        Some(predecessor) => settings.after_loss = predecessor.after_loss(),
+        None => {
+            for address in addresses {
+                if address.check_free()? && is_removed_at_end(address, plan.user.as_ref()) {
+                    settings.after_loss = Some(beginning());
+                }
+            }
+        }
+    }
+    if args.accept_loss {
+        settings.after_loss = None;
+    }
+    let taken = predecessor.as_mut().map(replace::take).transpose()?;
+    let (inherited, paused) = taken.unwrap_or_default();
+    let began = Instant::now();
+    let server = Arc::new(Service::start_with(settings, inherited)?);
     if let Some(recording) = &plan.record {
         server.record(recording.clone()).map_err(without_force)?;
     }
     let gate = server.close_gate();
     if let Some(path) = &plan.control {
-        server.control(path, move || {
+        let reload = move || {
             let (done, result) = channel();
             // Either fails where the server ends already.
             let ending = |()| ReloadError { words: "the server is shutting down".to_owned(), is_denied: false };
             reload.send(Some(done)).map_err(|_| ending(()))?;
             result.recv().unwrap_or_else(|_| Err(ending(())))
-        })?;
+        };
+        match args.stdio {
+            true => server.control(path, reload)?,
+            false => {
+                let stop = stop.clone();
+                // Fails where the server ends already.
+                server.control_and_hand_over(path, reload, move |successor| _ = stop.send(End::Replaced(successor)))?;
+            }
+        }
     }
     if let Some(address) = server.metrics() {
         tracing::info!("metrics on {address}");
@@ -213,6 +248,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         server.listen(machine.clone(), socket, false)?;
         tracing::info!("machines connect to {socket}");
     }
+    server.close_inherited();
     if plan.listen.is_empty() && passed == 0 && !args.stdio && machines.is_empty() {
         drop(gate);
         // There is nothing to lose.
@@ -230,31 +266,60 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         confined.report();
     }
     drop(gate);
+    if let Some(predecessor) = predecessor {
+        let seconds = (paused + began.elapsed()).as_secs_f64();
+        tracing::info!(process = predecessor.process(), "took the place of a server; clients waited {seconds:.3} s");
+        predecessor.succeed();
+    }
     if args.stdio {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
         server.attach(NBD, input, output, move || {
             // Fails where the server ends already.
-            let _ = stop.send(());
+            let _ = stop.send(End::Asked);
         });
     }
     let (at, args) = (server.clone(), args.clone());
     // On a thread of its own: a device that does not respond delays reloads, but not the end.
     std::thread::Builder::new().name("reload".into()).spawn(move || reload_on_request(&at, &args, &reloads))?;
     // Fails if nobody can ask for the end any more.
-    let _ = stopped.recv();
+    while let Ok(End::Replaced(successor)) = stopped.recv() {
+        if replace::hand_over(&server, &machines, &successor, &stopped)? {
+            return Ok(());
+        }
+    }
     tracing::info!("shutting down");
-    let ended = server.shut_down();
-    let is_lost = |export: &str| ended.as_ref().is_err_and(|lost| lost.iter().any(|lost| lost.name == export));
+    let unwritten = server.shut_down().err().unwrap_or_default();
+    note_end(&machines, &unwritten);
+    all_written(&unwritten)
+}
+
+/// Whether a server that ends in order, as `user` if there is one, removes its socket at `address`.
+fn is_removed_at_end(address: &Listen, user: Option<&Account>) -> bool {
+    match (address, user) {
+        (Listen::Unix(path), Some(user)) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            user.can_change(folder)
+        }
+        _ => true,
+    }
+}
+
+/// The guests of `machines` can go on with the next server, except those with disks that are not written.
+fn note_end(machines: &[Vhost], unwritten: &[Unwritten]) {
+    let is_lost = |export: &str| unwritten.iter().any(|lost| lost.name == export);
     machines.iter().filter(|machine| !is_lost(machine.export())).for_each(Vhost::end);
-    ended.map_err(|unwritten| {
-        let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
-        anyhow!(lines.join("; "))
-    })
+}
+
+/// The error that names what is not written.
+fn all_written(unwritten: &[Unwritten]) -> anyhow::Result<()> {
+    let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
+    ensure!(lines.is_empty(), "{}", lines.join("; "));
+    Ok(())
 }
 
 /// Waits until the level on other hosts can be used, or its time is over. Returns false if the server is to end.
-pub(crate) fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
+pub(crate) fn wait_for_level(plan: &Plan, stopped: &Receiver<End>) -> bool {
     let Some(remote) = plan.settings.host.remote_level.as_ref().filter(|_| !plan.level_wait.is_zero()) else {
         return true;
     };
@@ -294,11 +359,11 @@ fn introduce(server: &Service) {
     }
 }
 
-pub(crate) fn watch_signals(stop: Sender<()>, reload: Sender<Reload>) -> anyhow::Result<()> {
+pub(crate) fn watch_signals(stop: Sender<End>, reload: Sender<Reload>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            let sent = if signal == SIGHUP { reload.send(None).is_ok() } else { stop.send(()).is_ok() };
+            let sent = if signal == SIGHUP { reload.send(None).is_ok() } else { stop.send(End::Asked).is_ok() };
             if !sent {
                 return;
             }
@@ -327,7 +392,7 @@ fn reload_on_request(server: &Service, args: &ServeArgs, reloads: &Receiver<Relo
 /// Applies the settings that can change while running: memory, policy, read-ahead, exports and certificates.
 fn reload(server: &Service, args: &ServeArgs) -> Result<(), ReloadError> {
     // That was for the start.
-    let args = &ServeArgs { take_over: false, ..args.clone() };
+    let args = &ServeArgs { take_over: false, replace: false, ..args.clone() };
     let plan = plan(args).map_err(|error| ReloadError { words: causes(&*error), is_denied: is_denied(&*error) })?;
     server.reload(&plan.settings).map_err(|errors| {
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
