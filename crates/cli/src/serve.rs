@@ -265,12 +265,14 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         sandbox::filter()?;
         confined.report();
     }
-    drop(gate);
     if let Some(predecessor) = predecessor {
-        let seconds = (paused + began.elapsed()).as_secs_f64();
-        tracing::info!(process = predecessor.process(), "took the place of a server; clients waited {seconds:.3} s");
+        let process = predecessor.process();
+        // Before anybody is served: until then, the end of the other server was in order.
         predecessor.succeed();
+        let seconds = (paused + began.elapsed()).as_secs_f64();
+        tracing::info!(process, "took the place of a server; clients waited {seconds:.3} s");
     }
+    drop(gate);
     if args.stdio {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);

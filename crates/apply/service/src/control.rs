@@ -118,6 +118,12 @@ impl ControlClient {
         Ok(ControlClient { stream: BufReader::new(socket.into()) })
     }
 
+    /// Waits until the server has closed the connection, as its end does.
+    pub(crate) fn wait_for_end(&mut self) {
+        // It is gone, or gives no sign of life.
+        let _ = io::copy(&mut self.stream, &mut io::sink());
+    }
+
     /// The connection.
     pub(crate) fn stream(&self) -> &UnixStream {
         self.stream.get_ref()
@@ -153,7 +159,7 @@ impl ControlClient {
 }
 
 /// The error of a call to a server, in words if it took too long.
-fn given_up(error: io::Error) -> io::Error {
+pub(crate) fn given_up(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::new(
             io::ErrorKind::TimedOut,

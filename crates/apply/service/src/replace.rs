@@ -26,7 +26,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
-use crate::control::{Answer, ControlClient, ControlError};
+use crate::control::{Answer, ControlClient, ControlError, given_up};
 use crate::error::HandOverError;
 use crate::listen::{Listen, Listener};
 use crate::settings::ExportSettings;
@@ -180,7 +180,7 @@ impl Predecessor {
         }
         let line = serde_json::to_vec(&Command::Offer {}).map_err(io::Error::from)?;
         (&*client.stream()).write_all(&[&line, &b"\n"[..]].concat())?;
-        let (text, sockets) = receive(client.stream())?;
+        let (text, sockets) = receive(client.stream()).map_err(given_up)?;
         let answer: Answer = serde_json::from_slice(&text).map_err(io::Error::from)?;
         let offer = match (answer.offer, answer.error) {
             (_, Some(error)) if error.starts_with(UNKNOWN) => return Err(ReplaceError::Version(path.to_owned())),
@@ -237,7 +237,14 @@ impl Predecessor {
     /// Has it end. An error if it goes on, or died.
     pub fn end(&mut self) -> Result<Departure, ReplaceError> {
         match self.client.ask(&Command::HandOver {}) {
-            Ok(answer) => answer.departure.ok_or_else(|| ReplaceError::Version(self.path.clone())),
+            Ok(answer) => {
+                let departure = answer.departure.ok_or_else(|| ReplaceError::Version(self.path.clone()))?;
+                if !departure.unwritten.is_empty() {
+                    // It has disks open, as long as it is there.
+                    self.client.wait_for_end();
+                }
+                Ok(departure)
+            }
             Err(ControlError::Refused(error)) => Err(ReplaceError::Refused(error)),
             Err(ControlError::Io(error)) if is_gone(&error) => Err(ReplaceError::Died),
             Err(ControlError::Io(error)) => Err(error.into()),
@@ -335,7 +342,7 @@ impl Successor {
 
     /// Answers it, after the service has ended, or goes on.
     pub fn answer(&self, result: Result<&HandedOver, &HandOverError>) {
-        let departure = |HandedOver { unwritten, since }: &HandedOver| Departure {
+        let departure = |HandedOver { unwritten, since, .. }: &HandedOver| Departure {
             unwritten: unwritten.iter().map(ToString::to_string).collect(),
             paused_us: since.elapsed().as_micros() as u64,
         };
@@ -360,6 +367,14 @@ pub struct HandedOver {
     pub unwritten: Vec<Unwritten>,
     /// When it last accepted a client.
     pub since: Instant,
+    pub(crate) listeners: Vec<Arc<Listener>>,
+}
+
+impl HandedOver {
+    /// Closes the sockets, and removes their files, as at an orderly end: the successor is gone, and served nobody.
+    pub fn close(self) {
+        self.listeners.iter().for_each(|listener| listener.stop());
+    }
 }
 
 /// Sends sockets, with a space, which may come before any answer.

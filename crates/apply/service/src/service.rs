@@ -389,18 +389,19 @@ impl Service {
             // It can be written to: nobody did before.
             let _ = rustix::io::write(left, &1u64.to_ne_bytes());
         }
+        let mut listeners = Vec::new();
         for Accepting { thread, listener, .. } in accepting {
             if thread.join().is_err() {
                 tracing::error!("a listening thread panicked");
             }
-            drop(listener);
+            listeners.push(listener);
         }
         if self.common.host.settings().warm.is_some() {
             // Blocks in memory are loaded again by the list, so that nobody waits until levels have them.
             self.common.host.leave_levels();
         }
         let unwritten = self.end().err().unwrap_or_default();
-        Ok(HandedOver { unwritten, since })
+        Ok(HandedOver { unwritten, since, listeners })
     }
 
     /// Writes everything back while clients go on, so that little is left for the end.

@@ -10,6 +10,8 @@ use nix::unistd::geteuid;
 
 use super::{End, Plan, all_written, check, note_end};
 
+/// How long the answer of a server that has disks open may take until it is sent.
+const ANSWER: Duration = Duration::from_secs(1);
 /// The interval between checks whether a server that waits for its successor is to end.
 const GLANCE: Duration = Duration::from_millis(100);
 
@@ -24,6 +26,10 @@ pub(super) fn prepare<'a>(
     predecessor.check(&plan.settings.exports, &wanted)?;
     check(plan)?;
     for address in addresses.filter(|address| !predecessor.is_at(address)) {
+        address.check_free()?;
+    }
+    let metrics = plan.settings.metrics.as_ref().map(|metrics| Listen::Tcp(metrics.address.to_string()));
+    if let Some(address) = metrics.filter(|address| !predecessor.is_at(address)) {
         address.check_free()?;
     }
     if let Some(user) = &plan.user {
@@ -67,11 +73,16 @@ pub(super) fn hand_over(
         "ended, after {:.3} s without clients; the other server opens the disks",
         handed.since.elapsed().as_secs_f64()
     );
+    if !handed.unwritten.is_empty() {
+        // Its disks are free for the other server when this process has ended, which that waits for.
+        successor.wait(ANSWER);
+    }
+    all_written(&handed.unwritten)?;
     loop {
         match successor.wait(GLANCE) {
             Succession::Serves => break,
             Succession::Failed => {
-                all_written(&handed.unwritten)?;
+                handed.close();
                 bail!(
                     "the server that was to take this one's place ended before it served: nothing is served now; everything is written"
                 );
@@ -81,6 +92,5 @@ pub(super) fn hand_over(
             Succession::Open => {}
         }
     }
-    all_written(&handed.unwritten)?;
     Ok(true)
 }

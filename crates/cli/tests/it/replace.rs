@@ -375,6 +375,8 @@ fn a_successor_that_dies_is_noticed() {
     assert_eq!(server.code(), Some(2));
     let said = server.all();
     assert!(said.contains("ended before it served: nothing is served now; everything is written"), "{said}");
+    let is_left = ["socket", "control"].map(|name| folder.path(name).exists());
+    assert_eq!(is_left, [false; 2], "the next server would take it for killed");
     let bytes = std::fs::read(&image).unwrap();
     assert!((0..64).all(|block| bytes[2 * block * BLOCK] == if block == 0 { 4 } else { 3 }));
 }
