@@ -22,11 +22,11 @@ use crate::command::Command;
 use crate::controllers::{Controllers, Crowded};
 use crate::denied::is_denied;
 use crate::error::ChangeError;
+use crate::handover::{self, Departure, Offer, OfferedExport, OfferedSocket, Successor};
 use crate::lender::LenderStatistics;
 use crate::listen::Listener;
 use crate::metrics::{Statistics, statistics};
 use crate::recording::{RecordError, RecordingStatus};
-use crate::replace::{self, Departure, Offer, OfferedExport, OfferedSocket, Successor};
 use crate::settings::ExportSettings;
 use crate::slow::{NoLimit, slow_limit};
 
@@ -360,7 +360,7 @@ fn offer(common: &Common, stream: &UnixStream, program: &Program) -> Result<Offe
     }
     let sockets = (program.sockets)();
     let descriptors: Vec<_> = sockets.iter().map(|(_, listener)| listener.socket()).collect();
-    replace::send(stream, &descriptors).map_err(Refusal::Send)?;
+    handover::send(stream, &descriptors).map_err(Refusal::Send)?;
     Ok(Offer {
         process: std::process::id(),
         sockets: sockets.iter().map(|(offered, _)| offered.clone()).collect(),

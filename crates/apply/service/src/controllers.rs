@@ -2,12 +2,12 @@
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use nigh_host::front::lock;
 
 use crate::command::Command;
-use crate::replace::Link;
 
 /// The most connections whose command does not wait for an export. Of more, the one that has been idle longest is closed.
 const CLIENTS_MAX: usize = 16;
@@ -30,6 +30,12 @@ enum State {
 struct Controller {
     stream: Arc<UnixStream>,
     state: State,
+}
+
+/// The connection on which a server is that takes the place of this one, and how it is noted that it serves.
+pub(crate) struct Link {
+    pub(crate) stream: Arc<UnixStream>,
+    pub(crate) serves: Sender<()>,
 }
 
 #[derive(Default)]

@@ -26,13 +26,14 @@ use crate::error::{ChangeError, HandOverError, StartError};
 use crate::export::Export;
 use crate::gate::Closed;
 use crate::guest::{Front, Guest};
+use crate::handover::{self, HandedOver, OfferedSocket, Purpose, Successor};
 use crate::http::{Desk, Form, Report};
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::newcomers::Peer;
 use crate::options::ExportOptions;
 use crate::recording::{RecordError, Recorder, Recording};
-use crate::replace::{self, HandedOver, OfferedSocket, Purpose, Sockets, Successor};
+use crate::replace::Sockets;
 use crate::settings::{ExportSettings, Settings, SocketSettings};
 use crate::stream::Stream;
 
@@ -270,7 +271,7 @@ impl Service {
         passed: bool,
         client: impl Fn(&Arc<Common>, OwnedFd, Peer) + Send + 'static,
     ) -> Result<(), StartError> {
-        let offered = replace::offered(purpose, &listener, passed);
+        let offered = handover::offered(purpose, &listener, passed);
         let listener = Arc::new(listener);
         let left = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
         let accept = {
@@ -412,7 +413,7 @@ impl Service {
             // Nobody waits any more if the successor left.
             let write = move || _ = done.send(common.write_back(None));
             Builder::new().name("ahead".into()).spawn(write).map_err(ChangeError::Thread)?;
-            replace::wait_while(&written, || successor.is_there()).ok_or(HandOverError::Left)??;
+            handover::wait_while(&written, || successor.is_there()).ok_or(HandOverError::Left)??;
             let exports = self.common.exports();
             let dirty = exports.iter().map(|export| self.common.host.disk_statistics(&export.disk).dirty_bytes);
             if dirty.sum::<u64>() <= LITTLE {
