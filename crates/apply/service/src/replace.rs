@@ -109,7 +109,7 @@ impl Predecessor {
             return Err(ReplaceError::Stranger { path: path.to_owned(), theirs, ours });
         }
         let line = serde_json::to_vec(&Command::Offer {}).map_err(io::Error::from)?;
-        (&*client.stream()).write_all(&[&line, &b"\n"[..]].concat())?;
+        client.stream().write_all(&[&line, &b"\n"[..]].concat())?;
         let (text, sockets) = receive(client.stream()).map_err(given_up)?;
         let answer: Answer = serde_json::from_slice(&text).map_err(io::Error::from)?;
         let offer = match (answer.offer, answer.error) {
