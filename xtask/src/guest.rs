@@ -1,6 +1,7 @@
 //! Guests with Debian's kernel and cgroup v2, emulated in software, that show what the guard, advice or read-ahead does there.
 
 pub(crate) mod readahead;
+pub(crate) mod restarts;
 pub(crate) mod vhost;
 
 use std::collections::BTreeSet;

@@ -155,6 +155,12 @@ enum Command {
     AdviseGuest,
     /// A guest whose disk is served by vhost-user-blk: file system, fio with verification, trim, a restart and a kill of the server (QEMU)
     VhostGuest,
+    /// A guest that works on its disk while `nigh serve` is restarted, replaced and killed below it (QEMU)
+    RestartsGuest {
+        /// How often, in each way
+        #[arg(long, default_value_t = 50)]
+        rounds: u32,
+    },
     /// How long a guest takes to boot, search, and query two databases, on a disk of 2 ms that `nigh serve` caches, with each rule of
     /// read-ahead (QEMU, debootstrap, root)
     ReadaheadGuest {
@@ -210,6 +216,7 @@ fn main() -> ExitCode {
         Command::GuardGuest { part } => guest::run(part),
         Command::AdviseGuest => guest::run(guest::Part::Advise),
         Command::VhostGuest => guest::vhost::run(),
+        Command::RestartsGuest { rounds } => guest::restarts::run(rounds),
         Command::ReadaheadGuest { rules } => guest::readahead::run(&rules),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),

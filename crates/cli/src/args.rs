@@ -252,6 +252,13 @@ pub(crate) struct ServeArgs {
     /// Take disks in object stores from another server that wrote them within the last minute, whose writes then fail
     #[arg(long)]
     pub(crate) take_over: bool,
+    /// Serve clients that may rely on writes that a killed server lost: otherwise, disks that are written back are served only to clients that began after this
+    /// server
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
+    /// Take the place of the server at --control: its sockets stay open, it writes everything back and ends, and clients that connect again wait meanwhile
+    #[arg(long, conflicts_with_all = ["stdio", "record", "check", "print_config"])]
+    pub(crate) replace: bool,
     /// Read settings from this file (TOML); flags override it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -341,6 +348,8 @@ pub(crate) enum CtlCommand {
     },
     /// Read the server's --config and certificates again, like SIGHUP
     Reload,
+    /// Serve clients that may rely on writes that the server before lost when it was killed
+    AcceptLoss,
 }
 
 #[derive(Debug, Subcommand)]

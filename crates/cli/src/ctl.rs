@@ -127,6 +127,7 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
         }
         CtlCommand::Record { file: None, .. } => Command::StopRecording {},
         CtlCommand::Reload => Command::Reload {},
+        CtlCommand::AcceptLoss => Command::AcceptLoss {},
     })
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<()> {
 
 /// The service without its mount.
 fn start(plan: &Plan) -> anyhow::Result<Arc<Service>> {
-    plan.control.clone().map(Listen::Unix).iter().try_for_each(Listen::check_free)?;
+    plan.control.clone().map(Listen::Unix).map(|control| control.check_free()).transpose()?;
     let service = Arc::new(Service::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         service.record(recording.clone()).map_err(serve::without_force)?;

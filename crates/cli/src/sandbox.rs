@@ -335,10 +335,27 @@ impl Account {
             .with_context(|| format!("--user {}: cannot give it {}", self.text, path.display()))
     }
 
+    /// Whether this process has it already, and not as root.
+    pub(crate) fn is_own(&self) -> bool {
+        geteuid() == self.user.1 && !self.user.1.is_root()
+    }
+
+    /// Whether it can remove files of `folder`, as far as permissions of files show.
+    pub(crate) fn can_change(&self, folder: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(folder) = std::fs::metadata(folder) else { return false };
+        let bits = match () {
+            () if folder.uid() == self.user.1.as_raw() => folder.mode() >> 6,
+            () if folder.gid() == self.group.as_raw() => folder.mode() >> 3,
+            () => folder.mode(),
+        };
+        self.user.1.is_root() || bits & 0o3 == 0o3
+    }
+
     /// Makes it that of this process and all of its threads, with its further groups.
     pub(crate) fn assume(&self) -> anyhow::Result<()> {
         let (name, uid) = &self.user;
-        if geteuid() == *uid && !uid.is_root() {
+        if self.is_own() {
             return Ok(());
         }
         ensure!(geteuid().is_root(), "--user {}: only root can become another user", self.text);

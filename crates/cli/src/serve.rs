@@ -1,13 +1,14 @@
 //! `nigh serve`: disks over NBD.
 
+mod explained;
 mod files;
 mod given;
 mod level;
 mod printed;
+mod replace;
 mod vhost;
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,16 +16,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use nigh_backend::Target;
 use nigh_control::Refusal;
 use nigh_policy::Spec;
 use nigh_server::NBD;
 use nigh_service::{
-    Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
-    HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError, Scheme,
-    Service, Settings, SocketSettings, Statistics, TlsSettings, WarmSettings, WriteMode, is_denied, slow_limit,
-    warn_of_code,
+    Allocation, ContentSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
+    LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError, Scheme, Service, Settings, Statistics,
+    Successor, TlsSettings, Unwritten, WarmSettings, WriteMode, beginning, is_denied, slow_limit, warn_of_code,
 };
 use nigh_vhost::{Vhost, VhostSettings};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,6 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{AllocateArg, MetricsArg, PrefetchArg, RecordArg, RecordingArgs, ServeArgs, TlsArg, WriteModeArg};
 use crate::front::causes;
-use crate::results::grouped;
 use crate::sandbox::{self, Account};
 use crate::size::human_bytes;
 use crate::{asked, log, output, record};
@@ -140,13 +139,21 @@ const LEVEL_PAUSE: Duration = Duration::from_millis(500);
 /// behind those that ask for much.
 pub(crate) const TURN: Duration = Duration::from_micros(100);
 
+/// Why a server ends.
+pub(crate) enum End {
+    /// By a signal, or because its only client left.
+    Asked,
+    /// Another server takes its place.
+    Replaced(Successor),
+}
+
 /// Asks for a reload, and receives its result if there is a sender.
 pub(crate) type Reload = Option<Sender<Result<(), ReloadError>>>;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let plan = plan(args)?;
     if args.check {
-        output::print(explain(&plan, args).as_bytes())?;
+        output::print(explained::explain(&plan, args).as_bytes())?;
         return check(&plan);
     }
     if args.print_config {
@@ -169,20 +176,46 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let control = plan.control.clone().map(Listen::Unix);
     let sockets: Vec<Listen> = plan.vhost.iter().map(|vhost| Listen::Unix(vhost.socket.clone())).collect();
-    plan.listen.iter().chain(&control).chain(&sockets).try_for_each(Listen::check_free)?;
-    let server = Arc::new(Service::start(plan.settings.clone())?);
+    let addresses = plan.listen.iter().chain(&control).chain(&sockets);
+    let mut predecessor = args.replace.then(|| replace::prepare(&plan, addresses.clone())).transpose()?;
+    let mut settings = plan.settings.clone();
+    match &predecessor {
+        Some(predecessor) => settings.after_loss = predecessor.after_loss(),
+        None => {
+            for address in addresses {
+                if address.check_free()? && is_removed_at_end(address, plan.user.as_ref()) {
+                    settings.after_loss = Some(beginning());
+                }
+            }
+        }
+    }
+    if args.accept_loss {
+        settings.after_loss = None;
+    }
+    let taken = predecessor.as_mut().map(replace::take).transpose()?;
+    let (inherited, paused) = taken.unwrap_or_default();
+    let began = Instant::now();
+    let server = Arc::new(Service::start_with(settings, inherited)?);
     if let Some(recording) = &plan.record {
         server.record(recording.clone()).map_err(without_force)?;
     }
     let gate = server.close_gate();
     if let Some(path) = &plan.control {
-        server.control(path, move || {
+        let reload = move || {
             let (done, result) = channel();
             // Either fails where the server ends already.
             let ending = |()| ReloadError { words: "the server is shutting down".to_owned(), is_denied: false };
             reload.send(Some(done)).map_err(|_| ending(()))?;
             result.recv().unwrap_or_else(|_| Err(ending(())))
-        })?;
+        };
+        match args.stdio {
+            true => server.control(path, reload)?,
+            false => {
+                let stop = stop.clone();
+                // Fails where the server ends already.
+                server.control_and_hand_over(path, reload, move |successor| _ = stop.send(End::Replaced(successor)))?;
+            }
+        }
     }
     if let Some(address) = server.metrics() {
         tracing::info!("metrics on {address}");
@@ -197,6 +230,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         server.listen(machine.clone(), socket, false)?;
         tracing::info!("machines connect to {socket}");
     }
+    server.close_inherited();
     if plan.listen.is_empty() && passed == 0 && !args.stdio && machines.is_empty() {
         drop(gate);
         // There is nothing to lose.
@@ -213,32 +247,63 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         sandbox::filter()?;
         confined.report();
     }
+    if let Some(predecessor) = predecessor {
+        let process = predecessor.process();
+        // Before anybody is served: until then, the end of the other server was in order.
+        predecessor.succeed();
+        let seconds = (paused + began.elapsed()).as_secs_f64();
+        tracing::info!(process, "took the place of a server; clients waited {seconds:.3} s");
+    }
     drop(gate);
     if args.stdio {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
         server.attach(NBD, input, output, move || {
             // Fails where the server ends already.
-            let _ = stop.send(());
+            let _ = stop.send(End::Asked);
         });
     }
     let (at, args) = (server.clone(), args.clone());
     // On a thread of its own: a device that does not respond delays reloads, but not the end.
     std::thread::Builder::new().name("reload".into()).spawn(move || reload_on_request(&at, &args, &reloads))?;
     // Fails if nobody can ask for the end any more.
-    let _ = stopped.recv();
+    while let Ok(End::Replaced(successor)) = stopped.recv() {
+        if replace::hand_over(&server, &machines, &successor, &stopped)? {
+            return Ok(());
+        }
+    }
     tracing::info!("shutting down");
-    let ended = server.shut_down();
-    let is_lost = |export: &str| ended.as_ref().is_err_and(|lost| lost.iter().any(|lost| lost.name == export));
+    let unwritten = server.shut_down().err().unwrap_or_default();
+    note_end(&machines, &unwritten);
+    all_written(&unwritten)
+}
+
+/// Whether a server that ends in order, as `user` if there is one, removes its socket at `address`.
+fn is_removed_at_end(address: &Listen, user: Option<&Account>) -> bool {
+    match (address, user) {
+        (Listen::Unix(path), Some(user)) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            user.can_change(folder)
+        }
+        _ => true,
+    }
+}
+
+/// The guests of `machines` can go on with the next server, except those with disks that are not written.
+fn note_end(machines: &[Vhost], unwritten: &[Unwritten]) {
+    let is_lost = |export: &str| unwritten.iter().any(|lost| lost.name == export);
     machines.iter().filter(|machine| !is_lost(machine.export())).for_each(Vhost::end);
-    ended.map_err(|unwritten| {
-        let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
-        anyhow!(lines.join("; "))
-    })
+}
+
+/// The error that names what is not written.
+fn all_written(unwritten: &[Unwritten]) -> anyhow::Result<()> {
+    let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
+    ensure!(lines.is_empty(), "{}", lines.join("; "));
+    Ok(())
 }
 
 /// Waits until the level on other hosts can be used, or its time is over. Returns false if the server is to end.
-pub(crate) fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
+pub(crate) fn wait_for_level(plan: &Plan, stopped: &Receiver<End>) -> bool {
     let Some(remote) = plan.settings.host.remote_level.as_ref().filter(|_| !plan.level_wait.is_zero()) else {
         return true;
     };
@@ -278,11 +343,11 @@ fn introduce(server: &Service) {
     }
 }
 
-pub(crate) fn watch_signals(stop: Sender<()>, reload: Sender<Reload>) -> anyhow::Result<()> {
+pub(crate) fn watch_signals(stop: Sender<End>, reload: Sender<Reload>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            let sent = if signal == SIGHUP { reload.send(None).is_ok() } else { stop.send(()).is_ok() };
+            let sent = if signal == SIGHUP { reload.send(None).is_ok() } else { stop.send(End::Asked).is_ok() };
             if !sent {
                 return;
             }
@@ -311,7 +376,7 @@ fn reload_on_request(server: &Service, args: &ServeArgs, reloads: &Receiver<Relo
 /// Applies the settings that can change while running: memory, policy, read-ahead, exports and certificates.
 fn reload(server: &Service, args: &ServeArgs) -> Result<(), ReloadError> {
     // That was for the start.
-    let args = &ServeArgs { take_over: false, ..args.clone() };
+    let args = &ServeArgs { take_over: false, replace: false, ..args.clone() };
     let plan = plan(args).map_err(|error| ReloadError { words: causes(&*error), is_denied: is_denied(&*error) })?;
     server.reload(&plan.settings).map_err(|errors| {
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -604,181 +669,4 @@ fn check(plan: &Plan) -> anyhow::Result<()> {
     }
     ensure!(problems.is_empty(), "{}", problems.join("; "));
     Ok(())
-}
-
-/// Describes what would be served, and how.
-fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } =
-        plan;
-    let mut text = String::new();
-    for export in &settings.exports {
-        let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
-        let _ = writeln!(text, "serve    {} from {}{}", export.disk.name, targets.join(", then "), said(export));
-    }
-    let SocketSettings { mode, group } = &settings.sockets;
-    let mode = mode.map(|mode| format!(" (mode {mode:04o})")).unwrap_or_default();
-    let access = group.as_ref().map(|group| format!(" (group {group})")).unwrap_or_default() + &mode;
-    for address in listen {
-        let how = match (address, &settings.tls) {
-            (Listen::Unix(_), _) => &access,
-            (Listen::Tcp(_), Some(TlsSettings { client_ca: Some(_), .. })) => " (TLS, with client certificates)",
-            (Listen::Tcp(_), Some(_)) => " (TLS, for any client)",
-            (Listen::Tcp(_), None) if *insecure_tcp => " (without encryption, for anybody)",
-            (Listen::Tcp(_), None) => " (without encryption)",
-        };
-        let _ = writeln!(text, "on       {address}{how}");
-    }
-    for socket in vhost {
-        let _ = writeln!(text, "machine  {}{access}", vhost::text(socket));
-    }
-    if args.stdio {
-        let _ = writeln!(text, "on       standard input and output");
-    }
-    if let Some(TlsSettings { certificate, key, client_ca }) = &settings.tls {
-        let ca = client_ca.as_ref().map_or_else(String::new, |ca| format!(", clients by {}", ca.display()));
-        let _ = writeln!(text, "tls      certificate {}, key {}{ca}", certificate.display(), key.display());
-    }
-    let (memory, most) = (human_bytes(settings.host.memory), human_bytes(settings.host.memory_max));
-    match settings.host.allocate {
-        Some(allocation) => {
-            let _ = writeln!(text, "memory   {memory} in one shard; up to {most} while running");
-            let one = if settings.host.adapt_batch { "1 or " } else { "" };
-            let window = match settings.host.prefetch_window {
-                0 => String::new(),
-                window => format!(", at most {window} of a tenant ahead"),
-            };
-            let _ = writeln!(
-                text,
-                "allocate {allocation}, predicted blocks in batches of {one}{}{window}",
-                settings.host.batch
-            );
-            let _ = writeln!(text, "policy   {} of each tenant", settings.host.policy);
-        }
-        None => {
-            let _ =
-                writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.host.shards());
-            let _ = writeln!(text, "policy   {}", settings.host.policy);
-        }
-    }
-    if let Some(ContentSettings { scheme, cpu }) = settings.host.content {
-        let share = 100.0 * cpu;
-        let _ = writeln!(text, "content  {scheme} in a part of the memory, encoded in {share:.0} % of one processor");
-    }
-    for LevelSettings { target, bytes } in &settings.host.levels {
-        let path = target.path().map(|path| path.display().to_string()).unwrap_or_default();
-        let _ = writeln!(text, "level    {path}, {} below the memory", human_bytes(*bytes));
-    }
-    if let Some(remote) = &settings.host.remote_level {
-        let wait = match level_wait.as_secs_f64() {
-            0.0 => String::new(),
-            seconds => format!(", waited for {seconds} s at most"),
-        };
-        let required = if remote.required { ", required at the start" } else { "" };
-        for share in &remote.servers {
-            let (name, bytes, client) = (remote.name_of(share), human_bytes(share.bytes), &remote.client);
-            let _ = writeln!(text, "level    {name}, {bytes} as {client}{required}{wait}");
-        }
-        if let Some(ClientTlsSettings { ca, certificate, key }) = &remote.tls {
-            let [ca, certificate, key] = [ca, certificate, key].map(|file| file.display());
-            let _ = writeln!(text, "tls      of the level: authority {ca}, certificate {certificate}, key {key}");
-        }
-    }
-    if let Some(WarmSettings { file, .. }) = &settings.host.warm {
-        let _ = writeln!(text, "warm     {}, a list of the blocks in memory", file.display());
-    }
-    let _ = writeln!(text, "ahead    {}", settings.host.readahead);
-    let _ = writeln!(
-        text,
-        "device   {} orders its requests, {} a shard at a time",
-        settings.host.scheduler, settings.host.depth
-    );
-    let [fail_after, stop_within] = [settings.host.patience, settings.stop_within].map(|time| time.as_secs_f64());
-    let _ = writeln!(
-        text,
-        "failing  writes of a disk fail after {fail_after} s, and the end of the server takes {stop_within} s at most"
-    );
-    let verify = if settings.host.verify { "compared" } else { "not computed" };
-    let _ = writeln!(text, "verify   checksums of blocks in memory are {verify}");
-    match settings.host.sampled() {
-        0 => text += "curves   none\n",
-        blocks => _ = writeln!(text, "curves   of {} sampled blocks or more", grouped(blocks.into())),
-    }
-    let _ = writeln!(text, "clients  at most {}", settings.connections_max);
-    if let Some(path) = control {
-        let _ = writeln!(text, "control  {}", path.display());
-    }
-    if let Some(recording) = record {
-        let share = recording.sample.map_or_else(String::new, |sample| format!(", {} % of the blocks", 100.0 * sample));
-        let _ = writeln!(text, "record   {}{share}", recording.file.display());
-    }
-    if let Some(MetricsSettings { address, token, .. }) = &settings.metrics {
-        let how = if token.is_some() { " (with a token)" } else { "" };
-        let _ = writeln!(text, "metrics  http://{address}/, http://{address}/metrics and http://{address}/json{how}");
-    }
-    if let Some(limit) = settings.slow {
-        let _ = writeln!(text, "slow     requests of more than {} s are logged", limit.as_secs_f64());
-    }
-    if let Some(user) = user {
-        let _ = writeln!(text, "user     {}, after the start", user.text);
-    }
-    if settings.sandboxed {
-        let more: Vec<String> = sandbox_allow.iter().map(|folder| format!(", in {}", folder.display())).collect();
-        let _ = writeln!(text, "sandbox  opens files only beside those above{}", more.concat());
-    } else {
-        let _ = writeln!(text, "sandbox  none");
-    }
-    if *core_dumps {
-        let _ = writeln!(text, "dumps    core dumps and debuggers see the memory");
-    }
-    if settings.exports.iter().any(|export| export.disk.take_over) {
-        let _ = writeln!(text, "takes    disks in object stores from servers that wrote them a moment ago");
-    }
-    text
-}
-
-/// The options of an export, in words.
-fn said(export: &ExportSettings) -> String {
-    let ExportSettings { disk, clients, connections, requests } = export;
-    let DiskSettings { read_only, write_mode, iops, bandwidth, floor, ceiling, write_log, .. } = disk;
-    let mut text = match (read_only, write_mode) {
-        (false, WriteMode::Through) if write_log.is_some() => ", acknowledged when its write log has it".to_owned(),
-        (false, WriteMode::Back) if write_log.is_some() => {
-            ", writes back: acknowledged in memory, in its write log at a flush or within seconds".to_owned()
-        }
-        (true, WriteMode::Back) => ", read-only".to_owned(),
-        (true, WriteMode::Through) => ", read-only; if that ends, writes through".to_owned(),
-        (false, WriteMode::Back) => {
-            ", writes back: acknowledged in memory, on the device at a flush or within seconds".into()
-        }
-        (false, WriteMode::Through) => ", writes through: acknowledged when the device has it".into(),
-    };
-    if let Some(log) = write_log {
-        let _ = write!(text, ", with the write log {log}");
-    }
-    if !clients.is_empty() {
-        let _ = write!(text, ", for {}", clients.join(" and "));
-    }
-    for (limit, unit) in [(connections, " clients"), (requests, " requests a client"), (iops, " requests/s")] {
-        if *limit > 0 {
-            let _ = write!(text, ", at most {limit}{unit}");
-        }
-    }
-    if *bandwidth > 0 {
-        let _ = write!(text, ", at most {}/s", human_bytes(*bandwidth));
-    }
-    if let Some(group) = &disk.share {
-        let _ = write!(text, ", shares equal blocks within {group}");
-    }
-    if disk.tenant() != disk.name {
-        let _ = write!(text, ", of tenant {}", disk.tenant());
-    }
-    if let Some(policy) = &disk.policy {
-        let _ = write!(text, ", under {policy}");
-    }
-    for (bound, words) in [(floor, "keeps"), (ceiling, "has at most")] {
-        if *bound > 0 {
-            let _ = write!(text, ", {words} {} of the cache", human_bytes(*bound));
-        }
-    }
-    text
 }

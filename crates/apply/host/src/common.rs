@@ -22,6 +22,8 @@ pub(crate) struct Common {
     pub(crate) stopping: AtomicBool,
     /// Set when every disk is closed, so that the timer has nothing to do.
     pub(crate) closed: AtomicBool,
+    /// Set when the end does not store in levels what is in memory.
+    pub(crate) leaves_levels: AtomicBool,
     /// The list of the blocks in memory, if it is kept.
     pub(crate) warm: Option<Warm>,
     /// Held while the host is being changed.

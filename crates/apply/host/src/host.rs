@@ -134,6 +134,7 @@ impl Host {
             settings: Mutex::new(settings),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            leaves_levels: AtomicBool::new(false),
             warm,
             administration: Mutex::new(()),
         };
@@ -342,6 +343,11 @@ impl Host {
     /// shut down.
     pub fn hurry(&self) {
         self.common.cache.hurry();
+    }
+
+    /// Has the end leave levels as they are: blocks that are only in memory are not stored there.
+    pub fn leave_levels(&self) {
+        self.common.leaves_levels.store(true, Ordering::Release);
     }
 
     fn take_threads(&self) -> Vec<JoinHandle<()>> {

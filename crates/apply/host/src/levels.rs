@@ -328,7 +328,8 @@ impl Common {
             if level.is_off() {
                 continue;
             }
-            if !self.cache.fill_level(level.number(), until) {
+            let leaves = self.leaves_levels.load(Ordering::Acquire);
+            if !leaves && !self.cache.fill_level(level.number(), until) {
                 tracing::info!(level = %level.path().display(), "there was no time to store all of the memory");
             }
             match self.cache.wait_for_level(level.number()) {

@@ -65,6 +65,12 @@ fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<
     }
 }
 
+/// The client, whose certificate has these names, chose an export.
+fn enter(guest: &Guest<'_>, export: &Arc<Export>, names: &[String]) -> Result<(), Refused> {
+    guest.check_loss(export)?;
+    guest.enter(export, names)
+}
+
 /// Agrees with the client on an export; none if the client leaves.
 pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(Transmission, Arc<Export>)>, Ended> {
     let (mut exports, offered) = match guest.tls {
@@ -87,11 +93,11 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
         let (used, mut outcome) = negotiation.step(input.bytes(), &mut out)?;
         input.start += used;
         if let Outcome::Transmit(transmission) = &outcome
-            && let Err(refused) = guest.enter(&exports[transmission.export()], &names)
+            && let Err(refused) = enter(guest, &exports[transmission.export()], &names)
         {
             out.clear();
             let kind = match refused {
-                Refused::Full | Refused::Crowded => option_reply::ERR_POLICY,
+                Refused::Full | Refused::Crowded | Refused::Lost => option_reply::ERR_POLICY,
                 Refused::Leaving | Refused::Others => option_reply::ERR_UNKNOWN,
             };
             if !negotiation.refuse_choice(kind, &refused.to_string(), &mut out) {

@@ -17,6 +17,7 @@ use crate::error::{ChangeError, Refused};
 use crate::export::Export;
 use crate::gate::Gate;
 use crate::listen::Listen;
+use crate::loss::Loss;
 use crate::newcomers::{self, CONNECTIONS_EXTRA, Fruitless, Newcomer, Peer, Place};
 use crate::pending::Opening;
 use crate::rates::Meter;
@@ -68,6 +69,7 @@ pub(crate) struct Common {
     failed: Refusals,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) controllers: Arc<Controllers>,
+    pub(crate) loss: Loss,
     /// Exports that are being opened.
     pub(crate) opening: Opening,
     /// The addresses for clients, with absolute paths, and the URIs of exports there.
@@ -105,7 +107,7 @@ impl Common {
         host: Host,
         (connections_max, front_descriptors): (usize, usize),
         tls: (Option<TlsSettings>, Option<Arc<ServerConfig>>),
-        (sandboxed, has_page): (bool, bool),
+        (sandboxed, has_page, after_loss): (bool, bool, Option<u64>),
     ) -> Common {
         Common {
             host,
@@ -127,6 +129,7 @@ impl Common {
             failed: Refusals::default(),
             recorder: Arc::default(),
             controllers: Arc::default(),
+            loss: Loss::new(after_loss),
             opening: Opening::default(),
             addresses: Mutex::default(),
             administration: Mutex::new(()),
@@ -292,6 +295,22 @@ impl Common {
         client.export = Some(export.clone());
         client.names = names.to_vec();
         Ok(())
+    }
+
+    /// The error if the client at `stream` may rely on writes of `export` that the server before this one lost.
+    pub(crate) fn check_loss(&self, stream: &Stream, export: &Export) -> Result<(), Refused> {
+        if !self.loss.concerns(stream, &export.settings().disk) {
+            return Ok(());
+        }
+        if let Some(refused) = export.refusals.add(Instant::now()) {
+            tracing::warn!(
+                export = export.name(),
+                refused,
+                "clients are refused: the server before this one did not end in order, and they may rely on writes that it lost. Start them again, or accept the \
+                 loss (nigh ctl accept-loss)"
+            );
+        }
+        Err(Refused::Lost)
     }
 
     /// Whether each other export can have its own connections beside another client of `export`.

@@ -93,6 +93,14 @@ pub enum Command {
     StopRecording {},
     /// Do what SIGHUP does.
     Reload {},
+    /// Serve clients that may rely on writes that the server before this one lost.
+    AcceptLoss {},
+    /// Send the listening sockets to a server that is to take the place of this one.
+    Offer {},
+    /// End for the server that has them.
+    HandOver {},
+    /// The server that took the place of this one serves.
+    Succeed {},
 }
 
 impl fmt::Display for Command {
@@ -126,6 +134,10 @@ impl fmt::Display for Command {
             Command::Record { recording } => write!(f, "record {}", recording.file.display()),
             Command::StopRecording {} => f.write_str("stop recording"),
             Command::Reload {} => f.write_str("reload"),
+            Command::AcceptLoss {} => f.write_str("accept the loss of writes"),
+            Command::Offer {} => f.write_str("offer its sockets"),
+            Command::HandOver {} => f.write_str("hand over"),
+            Command::Succeed {} => f.write_str("note its successor"),
         }
     }
 }

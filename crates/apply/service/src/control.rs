@@ -22,7 +22,9 @@ use crate::command::Command;
 use crate::controllers::{Controllers, Crowded};
 use crate::denied::is_denied;
 use crate::error::ChangeError;
+use crate::handover::{self, Departure, Offer, OfferedExport, OfferedSocket, Successor};
 use crate::lender::LenderStatistics;
+use crate::listen::Listener;
 use crate::metrics::{Statistics, statistics};
 use crate::recording::{RecordError, RecordingStatus};
 use crate::settings::ExportSettings;
@@ -60,12 +62,19 @@ pub struct Answer {
     /// In reply to `stop-recording`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingStatus>,
+    /// In reply to `offer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Offer>,
+    /// In reply to `hand-over`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub departure: Option<Departure>,
 }
 
 impl Answer {
     /// The command was done.
     pub fn done() -> Answer {
-        Answer { schema: SCHEMA, error: None, status: None, level: None, hints: None, recording: None }
+        let (error, status, level, hints) = (None, None, None, None);
+        Answer { schema: SCHEMA, error, status, level, hints, recording: None, offer: None, departure: None }
     }
 
     /// The command was not done, for this reason.
@@ -109,6 +118,17 @@ impl ControlClient {
         Ok(ControlClient { stream: BufReader::new(socket.into()) })
     }
 
+    /// Waits until the server has closed the connection, as its end does.
+    pub(crate) fn wait_for_end(&mut self) {
+        // It is gone, or gives no sign of life.
+        let _ = io::copy(&mut self.stream, &mut io::sink());
+    }
+
+    /// The connection.
+    pub(crate) fn stream(&self) -> &UnixStream {
+        self.stream.get_ref()
+    }
+
     /// Has a command done; waits until it is.
     pub fn ask(&mut self, command: &Command) -> Result<Answer, ControlError> {
         let mut line = serde_json::to_vec(command)?;
@@ -139,7 +159,7 @@ impl ControlClient {
 }
 
 /// The error of a call to a server, in words if it took too long.
-fn given_up(error: io::Error) -> io::Error {
+pub(crate) fn given_up(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::new(
             io::ErrorKind::TimedOut,
@@ -149,8 +169,15 @@ fn given_up(error: io::Error) -> io::Error {
     }
 }
 
-/// How a host of the server does what SIGHUP does.
-pub(crate) type Reload = Arc<dyn Fn() -> Result<(), ReloadError> + Send + Sync>;
+/// How the program around the service does what control clients ask of it.
+pub(crate) struct Program {
+    /// Does what SIGHUP does.
+    pub(crate) reload: Box<dyn Fn() -> Result<(), ReloadError> + Send + Sync>,
+    /// Has the service end for another server; without this, none can take its place.
+    pub(crate) hand_over: Option<Box<dyn Fn(Successor) + Send + Sync>>,
+    /// Its listening sockets.
+    pub(crate) sockets: Box<dyn Fn() -> Vec<(OfferedSocket, Arc<Listener>)> + Send + Sync>,
+}
 
 /// Why a reload is not done, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -181,6 +208,16 @@ enum Refusal {
     Reload(#[from] ReloadError),
     #[error(transparent)]
     Crowded(#[from] Crowded),
+    #[error("no server can take the place of this one, which is a mount or serves a client on its standard input")]
+    Irreplaceable,
+    #[error(
+        "it is a service of systemd, which would end with it: 'systemctl restart' keeps the sockets of its socket unit"
+    )]
+    Unit,
+    #[error("its sockets cannot be sent: {0}")]
+    Send(io::Error),
+    #[error("{0}")]
+    GoesOn(String),
 }
 
 impl Refusal {
@@ -197,12 +234,12 @@ impl Refusal {
 const SANDBOXED: &str = "; the server is sandboxed: it can open files in the folders that it had at its start, and those of --sandbox-allow";
 
 /// Serves a control client of `common` on a thread of its own.
-pub(crate) fn attend(common: &Arc<Common>, socket: OwnedFd, reload: &Reload) {
+pub(crate) fn attend(common: &Arc<Common>, socket: OwnedFd, program: &Arc<Program>) {
     if common.stopping.load(Ordering::Acquire) {
         return;
     }
-    let (at, reload) = (common.clone(), reload.clone());
-    attend_with(&common.controllers, socket, move |stream, line| answer(&at, stream, line, &reload));
+    let (at, program) = (common.clone(), program.clone());
+    attend_with(&common.controllers, socket, move |stream, line| answer(&at, stream, line, &program));
 }
 
 /// Serves a control client on a thread of its own: `answer` has the commands executed.
@@ -275,7 +312,7 @@ pub fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &Reload) -> Answer {
+fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], program: &Program) -> Answer {
     let command: Command = match serde_json::from_slice(line) {
         Ok(command) => command,
         Err(error) => {
@@ -285,10 +322,13 @@ fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &
         }
     };
     // The thread that reloads logs that, and its errors.
-    let is_logged = !matches!(command, Command::Status {} | Command::Hints { .. } | Command::Reload {});
+    let is_logged = !matches!(
+        command,
+        Command::Status {} | Command::Hints { .. } | Command::Reload {} | Command::Offer {} | Command::Succeed {}
+    );
     let words = is_logged.then(|| one_line(&command.to_string()));
     let obeyed = common.controllers.begin(stream, &command).map_err(Refusal::from);
-    let obeyed = obeyed.and_then(|()| obey(common, command, reload));
+    let obeyed = obeyed.and_then(|()| obey(common, stream, command, program));
     common.controllers.end(stream);
     match obeyed {
         Ok(answer) => {
@@ -310,7 +350,38 @@ fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &
     }
 }
 
-fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Refusal> {
+/// Sends the sockets of this server, and returns what it serves.
+fn offer(common: &Common, stream: &UnixStream, program: &Program) -> Result<Offer, Refusal> {
+    if program.hand_over.is_none() {
+        return Err(Refusal::Irreplaceable);
+    }
+    if std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|process| process == std::process::id().to_string()) {
+        return Err(Refusal::Unit);
+    }
+    let sockets = (program.sockets)();
+    let descriptors: Vec<_> = sockets.iter().map(|(_, listener)| listener.socket()).collect();
+    handover::send(stream, &descriptors).map_err(Refusal::Send)?;
+    Ok(Offer {
+        process: std::process::id(),
+        sockets: sockets.iter().map(|(offered, _)| offered.clone()).collect(),
+        exports: common.exports().iter().map(|export| OfferedExport::of(&export.settings())).collect(),
+        after_loss: common.loss.until(),
+    })
+}
+
+/// Has this server end for the one at `stream`.
+fn hand_over(common: &Common, stream: &Arc<UnixStream>, program: &Program) -> Result<Departure, Refusal> {
+    let hand_over = program.hand_over.as_ref().ok_or(Refusal::Irreplaceable)?;
+    let (successor, link, answer) = Successor::new(stream);
+    common.controllers.add_successor(link);
+    hand_over(successor);
+    match answer.recv() {
+        Ok(answer) => answer.map_err(Refusal::GoesOn),
+        Err(_) => Err(ChangeError::Stopping.into()),
+    }
+}
+
+fn obey(common: &Common, stream: &Arc<UnixStream>, command: Command, program: &Program) -> Result<Answer, Refusal> {
     match command {
         Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..Answer::done() }),
         Command::Set { memory, policy, readahead, slow } => {
@@ -335,7 +406,13 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
         Command::Drain { name } => common.drain(&name)?,
         Command::Record { recording } => common.record(recording)?,
         Command::StopRecording {} => return Ok(Answer { recording: Some(common.recorder.stop()?), ..Answer::done() }),
-        Command::Reload {} => reload()?,
+        Command::Reload {} => (program.reload)()?,
+        Command::AcceptLoss {} => common.loss.accept(),
+        Command::Offer {} => return Ok(Answer { offer: Some(offer(common, stream, program)?), ..Answer::done() }),
+        Command::HandOver {} => {
+            return Ok(Answer { departure: Some(hand_over(common, stream, program)?), ..Answer::done() });
+        }
+        Command::Succeed {} => common.controllers.succeeded(stream),
     }
     Ok(Answer::done())
 }

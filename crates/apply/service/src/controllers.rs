@@ -2,6 +2,7 @@
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use nigh_host::front::lock;
@@ -22,6 +23,8 @@ enum State {
     Busy,
     /// A command that may wait for the device or the clients of this export, or of any.
     Waiting(Option<String>),
+    /// It takes the place of this server.
+    Succeeds,
 }
 
 struct Controller {
@@ -29,11 +32,19 @@ struct Controller {
     state: State,
 }
 
+/// The connection on which a server is that takes the place of this one, and how it is noted that it serves.
+pub(crate) struct Link {
+    pub(crate) stream: Arc<UnixStream>,
+    pub(crate) serves: Sender<()>,
+}
+
 #[derive(Default)]
 struct List {
     controllers: Vec<Controller>,
     /// Counts the changes of states.
     changes: u64,
+    /// Servers that are to take the place of this one.
+    successors: Vec<Link>,
 }
 
 /// All connections to a control socket.
@@ -57,7 +68,7 @@ impl Controllers {
         if list.controllers.iter().filter(|controller| !waits(controller)).count() >= CLIENTS_MAX {
             let idle = |(at, controller): (usize, &Controller)| match controller.state {
                 State::Idle(since) => Some((since, at)),
-                State::Busy | State::Waiting(_) => None,
+                State::Busy | State::Waiting(_) | State::Succeeds => None,
             };
             let Some((_, at)) = list.controllers.iter().enumerate().filter_map(idle).min() else { return false };
             // Its client is gone already, if this fails.
@@ -71,7 +82,22 @@ impl Controllers {
 
     /// A connection ends.
     pub(crate) fn leave(&self, stream: &Arc<UnixStream>) {
-        lock(&self.0).controllers.retain(|other| !Arc::ptr_eq(&other.stream, stream));
+        let mut list = lock(&self.0);
+        list.controllers.retain(|other| !Arc::ptr_eq(&other.stream, stream));
+        list.successors.retain(|link| !Arc::ptr_eq(&link.stream, stream));
+    }
+
+    /// A connection is that of a server that is to take the place of this one.
+    pub(crate) fn add_successor(&self, link: Link) {
+        lock(&self.0).successors.push(link);
+    }
+
+    /// The server at this connection has taken the place of this one.
+    pub(crate) fn succeeded(&self, stream: &Arc<UnixStream>) {
+        let list = lock(&self.0);
+        let links = list.successors.iter().filter(|link| Arc::ptr_eq(&link.stream, stream));
+        // Nobody waits for it any more, if this fails.
+        links.for_each(|link| _ = link.serves.send(()));
     }
 
     /// A command of a connection begins.
@@ -84,6 +110,7 @@ impl Controllers {
             Command::Drain { name } => State::Waiting(Some(name.clone())),
             Command::Flush { name } => State::Waiting(name.clone()),
             Command::Reload {} | Command::Set { .. } => State::Waiting(None),
+            Command::HandOver {} => State::Succeeds,
             _ => State::Busy,
         };
         if let State::Waiting(of) = &state
@@ -103,9 +130,10 @@ impl Controllers {
         list.set(stream, state);
     }
 
-    /// Closes all connections.
+    /// Closes all connections, except those of successors.
     pub fn shut_down(&self) {
-        for controller in &lock(&self.0).controllers {
+        let list = lock(&self.0);
+        for controller in list.controllers.iter().filter(|controller| controller.state != State::Succeeds) {
             // Its client is gone already, if this fails.
             let _ = controller.stream.shutdown(Shutdown::Both);
         }

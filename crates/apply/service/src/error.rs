@@ -103,6 +103,20 @@ pub enum ChangeError {
     Stopping,
 }
 
+/// Why a server does not end for the one that is to take its place, and goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum HandOverError {
+    /// Not everything can be written, which would be lost.
+    #[error("not everything can be written back: {0}")]
+    Unwritten(#[from] ChangeError),
+    /// The other server has left.
+    #[error("the server that was to take its place has left")]
+    Left,
+    /// It is being shut down already.
+    #[error("it is being shut down")]
+    Ends,
+}
+
 /// Why a client cannot have the export that it chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -115,6 +129,11 @@ pub enum Refused {
     /// It will be gone.
     #[error("the export is being removed")]
     Leaving,
+    /// The server before this one did not end in order, and the client may rely on what it lost.
+    #[error(
+        "the server before this one was killed, and this client may rely on writes that it lost: start the client again"
+    )]
+    Lost,
     /// The names of its certificate are not among `ExportSettings::clients`.
     #[error("the export is for other clients now")]
     Others,

@@ -70,6 +70,11 @@ impl Guest<'_> {
         self.common.enter(self.id, export, names)
     }
 
+    /// The error if it may rely on writes of `export` that the server before this one lost, and its protocol does not notice that.
+    pub fn check_loss(&self, export: &Export) -> Result<(), Refused> {
+        self.common.check_loss(&self.stream, export)
+    }
+
     /// Its connection ended with an error: counts that, and logs it once a minute.
     pub fn note_failed(&self, error: &dyn Display) {
         self.common.note_failed(self.id, error);

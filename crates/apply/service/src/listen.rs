@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Group;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 
 use crate::newcomers::Peer;
 use crate::refusals::Refusals;
 use crate::settings::SocketSettings;
+use crate::socket::again;
 
 /// The mask for a Unix socket that is created: only its owner can connect.
 const OWNER_ONLY: u32 = 0o177;
@@ -87,14 +89,15 @@ pub enum ListenError {
 }
 
 impl Listen {
-    /// The error if somebody else listens there: before a server opens disks that it would take over from the one that does.
-    pub fn check_free(&self) -> Result<(), ListenError> {
+    /// The error if somebody else listens there: before a server opens disks that it would take over from the one that does. Returns whether a server was there
+    /// that did not end in order: it left its socket behind.
+    pub fn check_free(&self) -> Result<bool, ListenError> {
         match self {
             Listen::Unix(path) => remove_stale(path, self),
             Listen::Tcp(name) => match TcpListener::bind(name) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(ListenError::Taken(self.clone())),
                 // Whatever else is wrong is reported when it is listened on.
-                _ => Ok(()),
+                _ => Ok(false),
             },
         }
     }
@@ -160,15 +163,51 @@ impl Listener {
                 Ok(listener)
             }
             Listen::Tcp(name) => {
-                let addresses: Vec<SocketAddr> = name.to_socket_addrs().map_err(system)?.collect();
-                if !insecure && !addresses.iter().all(|address| address.ip().is_loopback()) {
-                    return Err(ListenError::Open(address.clone()));
-                }
+                let addresses = resolved(name, address, insecure)?;
                 let listener = TcpListener::bind(&*addresses).map_err(|source| match source.kind() {
                     io::ErrorKind::AddrInUse => ListenError::Taken(address.clone()),
                     _ => system(source),
                 })?;
                 Ok(Listener::Tcp(listener))
+            }
+        }
+    }
+
+    /// A listening socket of another process. The file at `path` is its own, and removed at the end.
+    pub(crate) fn adopted(socket: OwnedFd, path: Option<&Path>) -> io::Result<Listener> {
+        if rustix::net::getsockname(&socket)?.address_family() != AddressFamily::UNIX {
+            return Ok(Listener::Tcp(socket.into()));
+        }
+        let file = match path {
+            Some(path) => Some(std::fs::metadata(path).map(|file| (path.to_owned(), file.dev(), file.ino()))?),
+            None => None,
+        };
+        Ok(Listener::Unix(socket.into(), file))
+    }
+
+    /// Whether it listens where `wanted` says.
+    pub(crate) fn is_at(&self, wanted: &Listen) -> bool {
+        match (self, wanted) {
+            (Listener::Tcp(listener), Listen::Tcp(name)) => {
+                let (Ok(at), Ok(mut addresses)) = (listener.local_addr(), name.to_socket_addrs()) else { return false };
+                addresses.any(|wanted| wanted.ip() == at.ip() && [0, at.port()].contains(&wanted.port()))
+            }
+            (Listener::Unix(_, Some((_, device, inode))), Listen::Unix(path)) => {
+                std::fs::metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (*device, *inode))
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives an adopted listener at `address` the permissions that a new one would have there.
+    pub(crate) fn permit(&self, address: &Listen, insecure: bool, sockets: &SocketSettings) -> Result<(), ListenError> {
+        match address {
+            Listen::Tcp(name) => resolved(name, address, insecure).map(drop),
+            Listen::Unix(path) => {
+                let group = sockets.group.as_deref().map(group).transpose()?;
+                let mode = sockets.mode.unwrap_or(if group.is_some() { GROUP_TOO } else { 0o777 & !OWNER_ONLY });
+                let denied = |(what, source)| ListenError::Access { what, address: address.clone(), source };
+                let_in(path, group, Some(mode)).map_err(denied)
             }
         }
     }
@@ -231,8 +270,21 @@ impl Listener {
 
     /// Accepts clients until `stopping`, and `stop`.
     pub fn accept_all(&self, stopping: &AtomicBool, client: impl Fn(OwnedFd, Peer)) {
+        self.accept_until(stopping, None, client);
+    }
+
+    /// As `accept_all`, or until `left` can be read. Then, clients that connect wait for another process that has the socket.
+    pub(crate) fn accept_until(
+        &self,
+        stopping: &AtomicBool,
+        left: Option<BorrowedFd<'_>>,
+        client: impl Fn(OwnedFd, Peer),
+    ) {
         let failures = Refusals::default();
         while !stopping.load(Ordering::Acquire) {
+            if left.is_some_and(|left| self.wait_or(left)) {
+                return;
+            }
             match self.accept() {
                 Ok((socket, peer)) => client(socket, peer),
                 Err(_) if stopping.load(Ordering::Acquire) => {}
@@ -246,13 +298,26 @@ impl Listener {
         }
     }
 
-    /// Ends the wait of `accept`.
-    pub fn stop(&self) {
-        let socket = match self {
+    /// The socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        match self {
             Listener::Unix(listener, _) => listener.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),
-        };
-        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Waits for a client. Returns true if `left` can be read.
+    fn wait_or(&self, left: BorrowedFd<'_>) -> bool {
+        let mut polled =
+            [PollFd::from_borrowed_fd(left, PollFlags::IN), PollFd::from_borrowed_fd(self.socket(), PollFlags::IN)];
+        // After an error, `accept` has it, too.
+        let _ = again(|| poll(&mut polled, None));
+        !polled[0].revents().is_empty()
+    }
+
+    /// Ends the wait of `accept`.
+    pub fn stop(&self) {
+        let _ = rustix::net::shutdown(self.socket(), rustix::net::Shutdown::Both);
         // Unless somebody else has put another there. It has another number: the open socket keeps its own inode in use.
         if let Listener::Unix(_, Some((path, device, inode))) = self
             && std::fs::metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (*device, *inode))
@@ -261,6 +326,16 @@ impl Listener {
             tracing::warn!(path = %path.display(), %error, "the socket cannot be removed");
         }
     }
+}
+
+/// The addresses of a name, which must be of this machine only unless `insecure`.
+fn resolved(name: &str, address: &Listen, insecure: bool) -> Result<Vec<SocketAddr>, ListenError> {
+    let system = |source| ListenError::System { address: address.clone(), source };
+    let addresses: Vec<SocketAddr> = name.to_socket_addrs().map_err(system)?.collect();
+    if !insecure && !addresses.iter().all(|address| address.ip().is_loopback()) {
+        return Err(ListenError::Open(address.clone()));
+    }
+    Ok(addresses)
 }
 
 /// The number of a group.
@@ -282,15 +357,16 @@ fn let_in(path: &Path, group: Option<u32>, mode: Option<u32>) -> Result<(), (&'s
     }
 }
 
-/// Removes the socket of a server that is no more.
-fn remove_stale(path: &Path, address: &Listen) -> Result<(), ListenError> {
-    let Ok(file) = std::fs::symlink_metadata(path) else { return Ok(()) };
+/// Removes the socket of a server that is no more. Returns whether there was one.
+fn remove_stale(path: &Path, address: &Listen) -> Result<bool, ListenError> {
+    let Ok(file) = std::fs::symlink_metadata(path) else { return Ok(false) };
     if !file.file_type().is_socket() {
         return Err(ListenError::InTheWay(address.clone()));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|source| ListenError::System { address: address.clone(), source })
+            let removed = std::fs::remove_file(path);
+            removed.map(|()| true).map_err(|source| ListenError::System { address: address.clone(), source })
         }
         _ => Err(ListenError::Taken(address.clone())),
     }

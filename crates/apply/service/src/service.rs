@@ -1,9 +1,10 @@
 //! The service: its threads, their beginning and end.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -13,23 +14,26 @@ use nigh_host::front::lock;
 use nigh_host::{FileExtent, Host, Late, Unwritten};
 use nigh_policy::Spec;
 use nigh_tls::TlsSettings;
+use rustix::event::{EventfdFlags, eventfd};
 use rustls::ServerConfig;
 
 use crate::admin;
 use crate::choices::Choices;
 use crate::clients::Common;
-use crate::control::{self, Reload, ReloadError};
+use crate::control::{self, Program, ReloadError};
 use crate::descriptors::allow_descriptors;
-use crate::error::{ChangeError, StartError};
+use crate::error::{ChangeError, HandOverError, StartError};
 use crate::export::Export;
 use crate::gate::Closed;
 use crate::guest::{Front, Guest};
+use crate::handover::{self, HandedOver, OfferedSocket, Purpose, Successor};
 use crate::http::{Desk, Form, Report};
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::newcomers::Peer;
 use crate::options::ExportOptions;
 use crate::recording::{RecordError, Recorder, Recording};
+use crate::replace::Sockets;
 use crate::settings::{ExportSettings, Settings, SocketSettings};
 use crate::stream::Stream;
 
@@ -41,6 +45,10 @@ const FAREWELL: Duration = Duration::from_secs(20);
 const RECORDING: Duration = Duration::from_millis(200);
 /// How long the start waits for devices that do not respond.
 const OPENING: Duration = Duration::from_secs(5);
+/// How often everything is written before a server ends for another one, while clients write.
+const WRITES_AHEAD: u32 = 4;
+/// Dirty bytes that are written fast enough.
+const LITTLE: u64 = 16 << 20;
 /// The interval between checks of a thread that is to end.
 const GLANCE: Duration = Duration::from_millis(1);
 
@@ -49,19 +57,35 @@ pub struct Service {
     common: Arc<Common>,
     sockets: SocketSettings,
     stop_within: Duration,
-    listeners: Mutex<Vec<Arc<Listener>>>,
+    accepting: Arc<Mutex<Vec<Accepting>>>,
+    /// Sockets of the server whose place it takes.
+    inherited: Sockets,
     metrics: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// It was shut down.
     ended: AtomicBool,
 }
 
+/// A listening socket, and the thread that accepts its clients.
+struct Accepting {
+    offered: OfferedSocket,
+    listener: Arc<Listener>,
+    /// Written to when the thread is to leave the socket to another process.
+    left: Arc<OwnedFd>,
+    thread: JoinHandle<()>,
+}
+
 impl Service {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Service, StartError> {
+        Service::start_with(settings, Sockets::default())
+    }
+
+    /// As `start`, in place of a server that has handed its sockets over: addresses that it had are listened on with those.
+    pub fn start_with(settings: Settings, inherited: Sockets) -> Result<Service, StartError> {
         let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
         let Settings { mut host, exports, connections_max, front_descriptors, metrics, slow, sockets, .. } = agreed;
-        let Settings { tls, stop_within, sandboxed, .. } = settings;
+        let Settings { tls, stop_within, sandboxed, after_loss, .. } = settings;
         if exports.is_empty() {
             return Err(StartError::NoExports);
         }
@@ -72,11 +96,18 @@ impl Service {
         let of_levels = host.levels.iter().map(|level| &level.target);
         allow_descriptors(connections_max, front_descriptors, of_exports.chain(of_levels))?;
         let http = match &metrics {
-            Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
+            Some(metrics) => {
+                let listen = Listen::Tcp(metrics.address.to_string());
+                let listener = match inherited.take(Purpose::Metrics, &listen) {
+                    Some(Listener::Tcp(listener)) => (listener.local_addr()?, listener),
+                    _ => metrics.listen()?,
+                };
+                Some((listener, Desk::new(metrics.token()?)))
+            }
             None => None,
         };
         let (host, late) = Host::start_within(host, OPENING)?;
-        let flags = (sandboxed, http.is_some());
+        let flags = (sandboxed, http.is_some(), after_loss);
         let common = Common::new(host, (connections_max, front_descriptors), (tls, config), flags);
         common.recorder.slow.set(slow);
         let metrics = http.as_ref().map(|((address, _), _)| *address);
@@ -84,7 +115,8 @@ impl Service {
             common: Arc::new(common),
             sockets,
             stop_within,
-            listeners: Mutex::default(),
+            accepting: Arc::default(),
+            inherited,
             metrics,
             threads: Mutex::default(),
             ended: AtomicBool::new(false),
@@ -116,7 +148,8 @@ impl Service {
                 Form::Page { nonce } => Some(nigh_report::live_page(nonce)),
                 Form::History { export } => common.meter.history(export),
             });
-            server.accept(Listener::Tcp(listener), "metrics", move |_, socket, _| desk.attend(&report, socket))?;
+            let attend = move |_: &Arc<Common>, socket, _| desk.attend(&report, socket);
+            server.accept(Listener::Tcp(listener), Purpose::Metrics, false, attend)?;
         }
         Ok(server)
     }
@@ -134,20 +167,33 @@ impl Service {
     /// Listens for clients of `front`. Returns the address, with the port that the system chose for port 0. With `insecure`, TCP is not
     /// limited to loopback addresses.
     pub fn listen(&self, front: impl Front, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
-        let listener = Listener::bind(address, insecure || self.has_tls(), &self.sockets)?;
-        let at = self.let_in(&(Arc::new(front) as Arc<dyn Front>), listener)?;
+        let insecure = insecure || self.has_tls();
+        let listener = match self.inherited.take(Purpose::Clients, address) {
+            Some(listener) => {
+                listener.permit(address, insecure, &self.sockets)?;
+                listener
+            }
+            None => Listener::bind(address, insecure, &self.sockets)?,
+        };
+        let at = self.let_in(&(Arc::new(front) as Arc<dyn Front>), listener, false)?;
         Ok(at.unwrap_or_else(|| address.clone()))
     }
 
-    /// As `listen`, on the sockets that the parent process passed by `LISTEN_FDS`, and returns how many there are. Those sockets
-    /// have the permissions that the parent process gave them.
+    /// As `listen`, on the sockets that the parent process passed by `LISTEN_FDS`, to this server or to the one whose place it takes, and returns how many there
+    /// are. Those sockets have the permissions that the parent process gave them.
     pub fn listen_on_passed(&self, front: impl Front, insecure: bool) -> Result<usize, StartError> {
-        let passed = Listener::passed(insecure || self.has_tls())?;
+        let mut passed = Listener::passed(insecure || self.has_tls())?;
+        passed.extend(self.inherited.take_passed());
         let (count, front) = (passed.len(), Arc::new(front) as Arc<dyn Front>);
         for listener in passed {
-            self.let_in(&front, listener)?;
+            self.let_in(&front, listener, true)?;
         }
         Ok(count)
+    }
+
+    /// Closes the sockets of the server whose place this one takes that are not listened on so far.
+    pub fn close_inherited(&self) {
+        self.inherited.close();
     }
 
     /// Until the result is dropped, listeners that are added from now on accept nobody: clients that connect wait. A server can therefore
@@ -163,9 +209,37 @@ impl Service {
         path: &Path,
         reload: impl Fn() -> Result<(), ReloadError> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
-        let listener = Listener::bind(&Listen::Unix(path.to_owned()), false, &SocketSettings::default())?;
-        let reload: Reload = Arc::new(reload);
-        self.accept(listener, "control", move |common, socket, _| control::attend(common, socket, &reload))
+        self.control_with(path, Box::new(reload), None)
+    }
+
+    /// As `control`. `hand_over` has the service end for another server, which is answered and then waited for.
+    pub fn control_and_hand_over(
+        &self,
+        path: &Path,
+        reload: impl Fn() -> Result<(), ReloadError> + Send + Sync + 'static,
+        hand_over: impl Fn(Successor) + Send + Sync + 'static,
+    ) -> Result<(), StartError> {
+        self.control_with(path, Box::new(reload), Some(Box::new(hand_over)))
+    }
+
+    fn control_with(
+        &self,
+        path: &Path,
+        reload: Box<dyn Fn() -> Result<(), ReloadError> + Send + Sync>,
+        hand_over: Option<Box<dyn Fn(Successor) + Send + Sync>>,
+    ) -> Result<(), StartError> {
+        let listen = Listen::Unix(path.to_owned());
+        let listener = match self.inherited.take(Purpose::Control, &listen) {
+            Some(listener) => listener,
+            None => Listener::bind(&listen, false, &SocketSettings::default())?,
+        };
+        let accepting = self.accepting.clone();
+        let sockets = Box::new(move || {
+            lock(&accepting).iter().map(|accepting| (accepting.offered.clone(), accepting.listener.clone())).collect()
+        });
+        let program = Arc::new(Program { reload, hand_over, sockets });
+        let attend = move |common: &Arc<Common>, socket, _| control::attend(common, socket, &program);
+        self.accept(listener, Purpose::Control, false, attend)
     }
 
     fn has_tls(&self) -> bool {
@@ -173,7 +247,7 @@ impl Service {
     }
 
     /// Lets clients connect, and returns where, if that has a name. Clients over TCP have to start TLS, if there is any.
-    fn let_in(&self, front: &Arc<dyn Front>, listener: Listener) -> Result<Option<Listen>, StartError> {
+    fn let_in(&self, front: &Arc<dyn Front>, listener: Listener, passed: bool) -> Result<Option<Listen>, StartError> {
         let tcp = matches!(listener, Listener::Tcp(_));
         let address = listener.address();
         address.iter().for_each(|address| {
@@ -182,7 +256,7 @@ impl Service {
             self.common.add_address(address, Arc::new(uri));
         });
         let front = front.clone();
-        self.accept(listener, "listener", move |common, socket, peer| {
+        self.accept(listener, Purpose::Clients, passed, move |common, socket, peer| {
             std::thread::sleep(common.pause());
             let tls = if tcp { lock(&common.tls).1.clone() } else { None };
             connect(common, front.clone(), Stream::socket(socket), Some(peer), tls, || ());
@@ -193,17 +267,28 @@ impl Service {
     fn accept(
         &self,
         listener: Listener,
-        name: &str,
+        purpose: Purpose,
+        passed: bool,
         client: impl Fn(&Arc<Common>, OwnedFd, Peer) + Send + 'static,
     ) -> Result<(), StartError> {
+        let offered = handover::offered(purpose, &listener, passed);
         let listener = Arc::new(listener);
-        lock(&self.listeners).push(listener.clone());
-        let common = self.common.clone();
-        let accept = move || {
-            common.gate.wait();
-            listener.accept_all(&common.stopping, |socket, peer| client(&common, socket, peer));
+        let left = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
+        let accept = {
+            let (common, listener, left) = (self.common.clone(), listener.clone(), left.clone());
+            move || {
+                common.gate.wait();
+                let client = |socket, peer| client(&common, socket, peer);
+                listener.accept_until(&common.stopping, Some(left.as_fd()), client);
+            }
         };
-        lock(&self.threads).push(Builder::new().name(name.to_owned()).spawn(accept)?);
+        let name = match purpose {
+            Purpose::Clients => "listener",
+            Purpose::Control => "control",
+            Purpose::Metrics => "metrics",
+        };
+        let thread = Builder::new().name(name.to_owned()).spawn(accept)?;
+        lock(&self.accepting).push(Accepting { offered, listener, left, thread });
         Ok(())
     }
 
@@ -289,6 +374,56 @@ impl Service {
         if self.ended.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.end()
+    }
+
+    /// Ends for a server that has the sockets, which stay open: everything is written back while clients go on, then it accepts nobody and shuts down. An error if
+    /// it goes on, because not everything can be written, or the successor has left.
+    pub fn hand_over(&self, successor: &Successor) -> Result<HandedOver, HandOverError> {
+        self.write_ahead(successor)?;
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return Err(HandOverError::Ends);
+        }
+        let since = Instant::now();
+        let accepting = std::mem::take(&mut *lock(&self.accepting));
+        for Accepting { left, .. } in &accepting {
+            // It can be written to: nobody did before.
+            let _ = rustix::io::write(left, &1u64.to_ne_bytes());
+        }
+        let mut listeners = Vec::new();
+        for Accepting { thread, listener, .. } in accepting {
+            if thread.join().is_err() {
+                tracing::error!("a listening thread panicked");
+            }
+            listeners.push(listener);
+        }
+        if self.common.host.settings().warm.is_some() {
+            // Blocks in memory are loaded again by the list, so that nobody waits until levels have them.
+            self.common.host.leave_levels();
+        }
+        let unwritten = self.end().err().unwrap_or_default();
+        Ok(HandedOver { unwritten, since, listeners })
+    }
+
+    /// Writes everything back while clients go on, so that little is left for the end.
+    fn write_ahead(&self, successor: &Successor) -> Result<(), HandOverError> {
+        for _ in 0..WRITES_AHEAD {
+            let (done, written) = channel();
+            let common = self.common.clone();
+            // Nobody waits any more if the successor left.
+            let write = move || _ = done.send(common.write_back(None));
+            Builder::new().name("ahead".into()).spawn(write).map_err(ChangeError::Thread)?;
+            handover::wait_while(&written, || successor.is_there()).ok_or(HandOverError::Left)??;
+            let exports = self.common.exports();
+            let dirty = exports.iter().map(|export| self.common.host.disk_statistics(&export.disk).dirty_bytes);
+            if dirty.sum::<u64>() <= LITTLE {
+                break;
+            }
+        }
+        if successor.is_there() { Ok(()) } else { Err(HandOverError::Left) }
+    }
+
+    fn end(&self) -> Result<(), Vec<Unwritten>> {
         let until = Instant::now() + self.stop_within;
         let left = || until.saturating_duration_since(Instant::now());
         let Common { host, stopping, controllers, recorder, .. } = &*self.common;
@@ -296,7 +431,8 @@ impl Service {
         self.common.meter.end();
         // Before anything that waits, for what was acknowledged.
         host.hurry();
-        lock(&self.listeners).drain(..).for_each(|listener| listener.stop());
+        let accepting = std::mem::take(&mut *lock(&self.accepting));
+        accepting.iter().for_each(|accepting| accepting.listener.stop());
         controllers.shut_down();
         self.common.exports().iter().for_each(|export| export.disk.lift_rates());
         // Requests at a device that does not respond take no more than half of the time.
@@ -305,7 +441,8 @@ impl Service {
         recorder.close(Duration::ZERO);
         let result = host.shut_down_within(left());
         recorder.close(left().max(RECORDING));
-        for thread in lock(&self.threads).drain(..) {
+        let listening = accepting.into_iter().map(|accepting| accepting.thread);
+        for thread in listening.chain(lock(&self.threads).drain(..)) {
             while !thread.is_finished() && !left().is_zero() {
                 std::thread::sleep(GLANCE);
             }

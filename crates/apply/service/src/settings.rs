@@ -79,6 +79,9 @@ pub struct Settings {
     pub sockets: SocketSettings,
     /// With this, clients over TCP have to start TLS.
     pub tls: Option<TlsSettings>,
+    /// The server before this one may have lost writes that its clients rely on: a disk that is written back is served only to clients whose process began later than
+    /// this, in the kernel's ticks since the boot ([`beginning`](crate::beginning)).
+    pub after_loss: Option<u64>,
     /// How long its end may take: what is not written then is lost.
     pub stop_within: Duration,
     /// Whether the process can open only some files (Landlock), so that errors may be due to that.
@@ -101,6 +104,7 @@ impl Settings {
             slow: None,
             sockets: SocketSettings::default(),
             tls: None,
+            after_loss: None,
             stop_within: Settings::STOP_WITHIN,
             sandboxed: false,
         }

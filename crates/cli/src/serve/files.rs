@@ -9,7 +9,9 @@ use crate::sandbox::{Rules, change, read, socket};
 
 /// The files and sockets that `plan` needs. It can wait for targets.
 pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
-    for disk in plan.settings.exports.iter().map(|export| &export.disk) {
+    // Those of a server whose place it takes are locked by that.
+    let disks = plan.settings.exports.iter().filter(|_| !args.replace);
+    for disk in disks.map(|export| &export.disk) {
         // Afterwards, it cannot be known which process has locked it.
         let locked = disk.targets().try_for_each(|target| target.check_locks(disk.read_only));
         locked.with_context(|| format!("disk {}", disk.name))?;

@@ -23,6 +23,7 @@ fn file(plan: &Plan) -> File {
         slow,
         sockets: SocketSettings { mode, group },
         tls,
+        after_loss: _,
         stop_within,
         sandboxed,
     } = settings;

@@ -488,6 +488,8 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
     ];
     let others = [
         ("--take-over", "it needs a disk in an object store; `objects` has tests of it"),
+        ("--replace", "it needs a server that runs; `replace` has tests of it"),
+        ("--accept-loss", "it needs a server that was killed; `replace` has tests of it"),
         ("--check", "each command has it"),
         ("--print-config", "it ends the command"),
         ("--log", "it chooses messages"),

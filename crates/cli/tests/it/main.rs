@@ -53,6 +53,7 @@ mod record_ptrace;
 mod recorded;
 mod remote;
 mod remote_level;
+mod replace;
 mod resident;
 mod serve;
 mod serving;

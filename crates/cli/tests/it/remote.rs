@@ -366,7 +366,7 @@ fn unflushed_writes_are_sent_again() {
     const SIZE: u64 = 64 << 20;
     let (rear_folder, folder) = (Folder::new(), Folder::new());
     let image = rear_folder.empty_image("image", SIZE);
-    let start = || rear_folder.serve(&[&format!("d={image}"), "--memory", "128M"]);
+    let start = || rear_folder.serve(&[&format!("d={image}"), "--memory", "128M", "--accept-loss"]);
     let rear = start();
     let target = format!("nbd+unix:///d?socket={}", rear.socket.display());
     let server = front(&folder, &target, &["--memory", "4M"]);

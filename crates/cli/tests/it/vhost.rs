@@ -87,6 +87,22 @@ fn a_guest_goes_on_after_an_orderly_restart() {
 }
 
 #[test]
+fn a_guest_goes_on_with_the_server_that_takes_the_place_of_its_own() {
+    let folder = Folder::new();
+    let mut server = serve(&folder, &[]);
+    let mut guest = machine(&folder);
+    guest.write(8, &[9; BLOCK]);
+    let next = serve(&folder, &["--replace"]);
+    assert_eq!(server.process.wait().unwrap().code(), Some(0));
+    guest.reconnect(&folder.path("root.sock")).unwrap();
+    assert_eq!(guest.read(8, BLOCK), [9; BLOCK]);
+    guest.write(16, &[10; BLOCK]);
+    assert_eq!(guest.read(16, BLOCK), [10; BLOCK]);
+    drop(guest);
+    next.end();
+}
+
+#[test]
 fn the_guest_of_a_killed_server_gets_errors() {
     let folder = Folder::new();
     let server = serve(&folder, &[]);
