@@ -124,7 +124,7 @@ fn a_replay_has_the_hits_of_shared_buffers() {
             );
         }
         let before = server.counts();
-        server.run("pgbench", &["-n", "--scale=2", "-f", work.to_str().unwrap(), "--client=2", "--transactions=5000"]);
+        server.run("pgbench", &["-n", "--scale=2", "-f", work.to_str().unwrap(), "--client=2", "--transactions=20000"]);
         // A session reports its counts when it ends.
         std::thread::sleep(Duration::from_secs(1));
         let after = server.counts();

@@ -135,7 +135,7 @@ fn the_size_at_which_another_policy_is_the_best_is_named() {
     // A loop, on which LIRS keeps a part, and then all of it fits; beside it, a sweep to and fro, on which LRU is the best.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("both.lirs");
-    let looped = (0..6000).map(|at: u64| at % 100);
+    let looped = (0..60_000).map(|at: u64| at % 100);
     let to_and_fro = (0..60_000).map(|at: u64| if at % 2000 < 1000 { 1000 + at % 1000 } else { 1999 - at % 1000 });
     std::fs::write(&path, looped.chain(to_and_fro).map(|block| format!("{block}\n")).collect::<String>()).unwrap();
     let path = path.to_str().unwrap();
