@@ -1,12 +1,12 @@
 //! The best policy by size of the cache, and the sizes at which another one takes over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use nigh_policy::Spec;
 use nigh_sim::Row;
 use nigh_sim::plan::GAIN_LEAST;
 use serde::Serialize;
 
-use crate::results::{OPT, distinct};
 use crate::size::human_bytes;
 
 /// A policy that hits the most, or less by under a point and the errors of both figures, at each replayed size of a range.
@@ -40,11 +40,11 @@ pub(crate) fn leaders(rows: &[Row]) -> Vec<Leader> {
         ratio: row.hit_ratio,
         error: row.error.unwrap_or(0.0),
     });
-    of_points(points.filter(|point| point.policy != OPT).collect())
+    of_points(points.filter(|point| point.policy.parse::<Spec>().is_ok_and(|spec| !spec.info().offline)).collect())
 }
 
 fn of_points(points: Vec<Point>) -> Vec<Leader> {
-    let policies = distinct(points.iter().map(|point| point.policy));
+    let policies: BTreeSet<&str> = points.iter().map(|point| point.policy).collect();
     let mut by_size: BTreeMap<u64, Vec<Point>> = BTreeMap::new();
     for point in points {
         by_size.entry(point.blocks).or_default().push(point);

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Surround the charts in the page.
 const CHARTS: [&str; 2] = [r#"id="charts">"#, "</script>"];
 
-/// Where the page goes, and its charts.
+/// The places of the page and of its charts.
 pub(crate) struct Pages {
     html: Option<Destination>,
     charts: Option<Charts>,
