@@ -218,7 +218,7 @@ fn range(first: u64, last: u64) -> Range<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Write;
 
     use rustix::fs::{Advice, fadvise};
 
@@ -268,8 +268,7 @@ mod tests {
     #[test]
     fn dirty_and_evicted_pages_are_told_apart() {
         let (file, cached) = file();
-        let mut bytes = vec![0; page_bytes() as usize * 4];
-        (&*file.as_file()).read_exact(&mut bytes).unwrap();
+        read(file.as_file(), 0..4);
         std::os::unix::fs::FileExt::write_all_at(file.as_file(), &[1], 0).unwrap();
         assert_eq!(cached.pages(0..page_bytes()).unwrap(), Pages { cached: 1, dirty: 1, ..Pages::default() });
         file.as_file().sync_all().unwrap();
