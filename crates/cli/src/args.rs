@@ -17,14 +17,14 @@ mod watch;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
-use nigh_output::Destination;
 use nigh_sim::Ops;
 
 use crate::completion;
 use crate::guard::{self, GuardArgs};
 use crate::object::{self, ObjectArgs};
+use crate::pages::Pages;
 use crate::sweep::SweepArgs;
 
 use content::CONTENT_HELP;
@@ -771,14 +771,15 @@ pub(crate) enum AllocateArg {
 
 impl SimArgs {
     /// The place of the page.
-    pub(crate) fn page(&self) -> Result<Option<Destination>, nigh_output::Error> {
+    /// The page and its charts, as far as they are asked for.
+    pub(crate) fn page(&self) -> anyhow::Result<Pages> {
         let profiles = self.timed.device.iter().flat_map(|devices| devices.split(','));
         // A profile may be that of one volume: 0=mine.toml.
         let profiles = profiles.map(|profile| Path::new(profile.rsplit('=').next().unwrap_or(profile)));
         let files = [&self.contents.contents, &self.patterns, &self.timed.control].into_iter().flatten();
         let files = files.chain(&self.trace).chain(&self.timed.extents).map(PathBuf::as_path);
         let read: Vec<&Path> = files.chain(profiles).collect();
-        self.output.html.as_deref().map(|to| Destination::new(to, self.output.force, &read)).transpose()
+        Pages::new(self.output.html.as_deref(), self.output.svg.as_deref(), self.output.force, &read)
     }
 
     /// Whether one trace is replayed: a single one, or several joined.
@@ -788,6 +789,7 @@ impl SimArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("pages").args(["html", "svg"]).multiple(true))]
 pub(crate) struct OutputArgs {
     /// Print one JSON object (its schema is in docs/json.md)
     #[arg(long, conflicts_with = "csv")]
@@ -795,11 +797,15 @@ pub(crate) struct OutputArgs {
     /// Print a row for each policy and size as CSV
     #[arg(long)]
     pub(crate) csv: bool,
-    /// Write a page with curves, the time-space map and the policies' internals; with --levels, with what levels do over time
+    /// Write a page with curves, the time-space map and the policies' internals; with --levels, with what levels do over time; of
+    /// several traces, with a chart for each
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Replace the page if it exists
-    #[arg(long, requires = "html")]
+    /// Write each chart of that page as an SVG file into this new or empty folder; needs Chromium or Chrome, which draws them
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Replace the page if it exists, and charts of the same names
+    #[arg(long, requires = "pages")]
     pub(crate) force: bool,
 }
 

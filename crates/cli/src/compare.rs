@@ -24,37 +24,37 @@ const NAME_MOST: usize = 24;
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: u32,
-    traces: Vec<Results>,
+    pub(crate) traces: Vec<Results>,
     /// The policy whose misses others are compared with.
-    against: Option<String>,
-    standings: Vec<Standing>,
+    pub(crate) against: Option<String>,
+    pub(crate) standings: Vec<Standing>,
 }
 
 /// How often a policy is better or worse than others, over all traces and sizes.
 #[derive(Debug, Serialize)]
-struct Standing {
-    policy: String,
+pub(crate) struct Standing {
+    pub(crate) policy: String,
     /// Traces times sizes.
-    cells: usize,
+    pub(crate) cells: usize,
     /// Those in which no other policy hits more, and one hits less. OPT does not take part.
-    wins: usize,
+    pub(crate) wins: usize,
     /// Those in which it hits less than the first policy.
-    losses: usize,
+    pub(crate) losses: usize,
     /// The reduction of the misses of the policy in `against`, by it; `None` for that policy, and where no cell has both.
-    reduction: Option<Reduction>,
+    pub(crate) reduction: Option<Reduction>,
 }
 
 /// By how much of the baseline's misses a policy has fewer, over all traces and sizes: 0.25 is a quarter fewer, and a negative
 /// number is more misses.
 #[derive(Debug, Serialize)]
-struct Reduction {
-    mean: f64,
-    worst: f64,
-    p10: f64,
-    p25: f64,
-    median: f64,
-    p75: f64,
-    p90: f64,
+pub(crate) struct Reduction {
+    pub(crate) mean: f64,
+    pub(crate) worst: f64,
+    pub(crate) p10: f64,
+    pub(crate) p25: f64,
+    pub(crate) median: f64,
+    pub(crate) p75: f64,
+    pub(crate) p90: f64,
 }
 
 impl Reduction {
@@ -116,14 +116,21 @@ impl Comparison {
         }
         for standing in standings.iter_mut().filter(|standing| Some(&standing.policy) != against.as_ref()) {
             let Some(baseline) = &against else { break };
-            let of_cell = |cells: Vec<&Row>| {
-                let misses = |name: &str| cells.iter().find(|row| row.policy == name).map(|row| 1.0 - row.hit_ratio);
-                let (baseline, own) = (misses(baseline)?, misses(&standing.policy)?);
-                (baseline > 0.0).then(|| 1.0 - own / baseline)
-            };
+            let of_cell = |cells: Vec<&Row>| reduction(&cells, baseline, &standing.policy);
             standing.reduction = Reduction::of(traces.iter().flat_map(Results::cells).filter_map(of_cell).collect());
         }
         Ok(Comparison { schema: SCHEMA, traces, against, standings })
+    }
+
+    /// How often the policy that wins most often does so, if there are several.
+    pub(crate) fn best(&self) -> Option<String> {
+        let mut online = self.standings.iter().filter(|standing| standing.policy != OPT);
+        let first = online.next().filter(|_| online.next().is_some())?;
+        let Standing { policy, cells, wins, losses, .. } =
+            self.standings.iter().max_by_key(|standing| standing.wins)?;
+        let first = &first.policy;
+        let lost = if policy == first { String::new() } else { format!(", and hits less than {first} in {losses}") };
+        Some(format!("{policy} is the best, alone or with others, in {wins} of {cells} rows{lost}"))
     }
 
     /// A column for each policy: a row for each trace and size unless there are more traces than `most`, and how often each
@@ -171,15 +178,8 @@ impl Comparison {
             grid.row(format!("losses to {first}"), count(|standing| standing.losses));
         }
         grid.show(&mut text, width);
-        if several && let Some(best) = self.standings.iter().max_by_key(|standing| standing.wins) {
-            let Standing { policy, cells, wins, losses, .. } = best;
-            let lost =
-                if policy == first { String::new() } else { format!(", and hits less than {first} in {losses}") };
-            wrapped(
-                &mut text,
-                &format!("{policy} is the best, alone or with others, in {wins} of {cells} rows{lost}"),
-                width,
-            );
+        if let Some(best) = self.best() {
+            wrapped(&mut text, &best, width);
         }
         let others: Vec<_> =
             self.standings.iter().filter_map(|own| Some((&*own.policy, own.reduction.as_ref()?))).collect();
@@ -204,16 +204,25 @@ impl Comparison {
         text
     }
 
-    /// The rows of all traces, each with its trace in front.
+    /// The rows of all traces, each with its trace in front, and the share by which it has fewer misses than the policy compared with, if
+    /// there is one, at the end.
     pub(crate) fn csv(&self) -> anyhow::Result<Vec<u8>> {
-        let rows = || self.traces.iter().flat_map(|trace| trace.results.iter().map(|row| (&trace.trace.name, row)));
+        let rows = || self.traces.iter().flat_map(|trace| trace.results.iter().map(move |row| (trace, row)));
         // The library finds no names of columns in pairs.
         let first = String::from_utf8(csv(rows().take(1).map(|(_, row)| row))?)?;
         let names = first.lines().next().unwrap_or_default();
+        let last = if self.against.is_some() { ",reduction" } else { "" };
         let mut writer =
-            csv::WriterBuilder::new().has_headers(false).from_writer(format!("trace,{names}\n").into_bytes());
-        for row in rows() {
-            writer.serialize(row)?;
+            csv::WriterBuilder::new().has_headers(false).from_writer(format!("trace,{names}{last}\n").into_bytes());
+        for (trace, row) in rows() {
+            let name = &trace.trace.name;
+            match &self.against {
+                Some(against) => {
+                    let of_same = trace.results.iter().filter(|other| other.size_blocks == row.size_blocks);
+                    writer.serialize((name, row, reduction(&of_same.collect::<Vec<_>>(), against, &row.policy)))?;
+                }
+                None => writer.serialize((name, row))?,
+            }
         }
         Ok(writer.into_inner()?)
     }
@@ -221,6 +230,13 @@ impl Comparison {
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         self.traces.iter().flat_map(|trace| trace.notes.iter().map(|note| format!("{}: {note}", trace.trace.name)))
     }
+}
+
+/// The share of the misses of `against` that `policy` saves, if `cells`, of one trace and size, have both.
+fn reduction(cells: &[&Row], against: &str, policy: &str) -> Option<f64> {
+    let misses = |name: &str| cells.iter().find(|row| row.policy == name).map(|row| 1.0 - row.hit_ratio);
+    let (baseline, own) = (misses(against)?, misses(policy)?);
+    (baseline > 0.0).then(|| 1.0 - own / baseline)
 }
 
 /// The end of a long name, behind an ellipsis.

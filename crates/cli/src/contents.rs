@@ -33,7 +33,7 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
     } else {
         asked::parse_policies(&args.policy)?
     };
-    ensure!(args.output.html.is_none() && !args.output.csv, "--contents: --html and --csv need --device");
+    ensure!(!args.page()?.is_any() && !args.output.csv, "--contents: --html, --svg and --csv need --device");
     let schemes = schemes(&args.contents.content, &policies)?;
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::few_sizes);
     let warmup = sim::parse_warmup(&args.warmup)?;

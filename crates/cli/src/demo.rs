@@ -21,6 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::args::{DemoArgs, OutputArgs};
+use crate::pages::Pages;
 use crate::results::grouped;
 use crate::sim::{self, Plan};
 use crate::size::{human_bytes, human_time};
@@ -79,8 +80,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         threads: asked::threads(args.threads),
     };
     let found = sim::execute(&plan, &references, source::summary(&source, &references))?;
-    let output = OutputArgs { json: false, csv: false, html: None, force: false };
-    sim::write(&output, Some(&to), &found, || Report {
+    let output = OutputArgs { json: false, csv: false, html: None, svg: None, force: false };
+    sim::write(&output, &Pages::only(to), &found, || Report {
         title: TITLE.to_owned(),
         verdict: verdict(&specs, &served),
         served: specs.iter().zip(&served).map(|(spec, served)| on_page(spec, served)).collect(),

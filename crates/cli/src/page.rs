@@ -3,11 +3,13 @@
 mod gauges;
 pub(crate) mod verdict;
 
-use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
+use nigh_report::{Curve, Internals, Map, Panel, Point, Reduction, Reductions, Report, Series, Trace, Traces};
 use nigh_sim::{References, Row, TraceSummary};
 
-use crate::results::Found;
+use crate::compare::{Comparison, Standing};
+use crate::results::{Found, Results};
 
+const GENERATOR: &str = concat!("nigh ", env!("CARGO_PKG_VERSION"));
 /// Cells of the time-space map.
 const MAP_COLUMNS: usize = 800;
 const MAP_ROWS: usize = 400;
@@ -17,7 +19,7 @@ const CURVE_POINTS_MOST: usize = 2_000;
 pub(crate) fn page(found: &Found, references: &References) -> Report {
     let results = &found.results;
     Report {
-        curves: results.policies().into_iter().map(|policy| curve(found, policy)).collect(),
+        curves: results.policies().into_iter().map(|policy| curve(results, policy)).collect(),
         internals: found.internals.iter().map(internals).collect(),
         notes: results.notes.clone(),
         verdict: verdict::of_replay(results),
@@ -25,12 +27,57 @@ pub(crate) fn page(found: &Found, references: &References) -> Report {
     }
 }
 
+/// The page of several traces.
+pub(crate) fn of_comparison(comparison: &Comparison) -> Report {
+    let panel = |results: &Results| Panel {
+        trace: trace_of(&results.trace),
+        curves: results.policies().into_iter().map(|policy| curve(results, policy)).collect(),
+    };
+    let reduction = |standing: &Standing| {
+        let found = standing.reduction.as_ref()?;
+        Some(Reduction {
+            policy: standing.policy.clone(),
+            clairvoyant: verdict::is_offline(&standing.policy),
+            mean: found.mean,
+            worst: found.worst,
+            p10: found.p10,
+            p25: found.p25,
+            median: found.median,
+            p75: found.p75,
+            p90: found.p90,
+        })
+    };
+    let traces = &comparison.traces;
+    let policies: Vec<Reduction> = comparison.standings.iter().filter_map(reduction).collect();
+    Report {
+        title: format!("{} traces", traces.len()),
+        command: command(),
+        generator: GENERATOR.to_owned(),
+        verdict: verdict::of_comparison(comparison),
+        traces: Some(Traces {
+            panels: traces.iter().map(panel).collect(),
+            reductions: comparison.against.clone().map(|against| Reductions {
+                against,
+                cells: comparison.standings.iter().map(|standing| standing.cells).max().unwrap_or(0),
+                policies,
+            }),
+        }),
+        notes: comparison.notes().collect(),
+        ..Report::default()
+    }
+}
+
+/// The command line.
+fn command() -> String {
+    std::env::args().collect::<Vec<_>>().join(" ")
+}
+
 /// The part that the page of every simulation of a trace has.
 pub(crate) fn of_trace(trace: &TraceSummary, references: &References) -> Report {
     Report {
         title: trace.name.clone(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        generator: concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned(),
+        command: command(),
+        generator: GENERATOR.to_owned(),
         trace: trace_of(trace),
         map: Some(map(references)),
         ..Report::default()
@@ -65,14 +112,14 @@ fn map(references: &References) -> Map {
     }
 }
 
-fn curve(found: &Found, policy: &str) -> Curve {
-    let rows = found.results.results.iter().filter(|row| row.policy == policy);
+fn curve(results: &Results, policy: &str) -> Curve {
+    let rows = results.results.iter().filter(|row| row.policy == policy);
     let mut points: Vec<Point> = rows.map(point).collect();
-    if let Some(exact) = found.results.curves.iter().find(|curve| curve.policy == policy)
-        && found.results.trace.sample.is_none()
+    if let Some(exact) = results.curves.iter().find(|curve| curve.policy == policy)
+        && results.trace.sample.is_none()
     {
         let step = exact.size_blocks.len().div_ceil(CURVE_POINTS_MOST).max(1);
-        let block_bytes = u64::from(found.results.trace.block_bytes);
+        let block_bytes = u64::from(results.trace.block_bytes);
         let corners = exact.size_blocks.iter().zip(&exact.hits).step_by(step);
         let known: Vec<u64> = points.iter().map(|point| point.size_blocks).collect();
         for (&size, &hits) in corners.filter(|(size, _)| !known.contains(size)) {

@@ -31,6 +31,8 @@ use verdict::Verdict;
 const HAVE: &str = "10%";
 /// The present policy of programs that are recorded above the page cache.
 const OF_THE_KERNEL: &str = "linux";
+/// The policy of PostgreSQL's buffers.
+const OF_POSTGRESQL: &str = "gclock";
 /// The addition unless it is given: one part of the present memory in this many.
 const ADD_PART: u64 = 4;
 /// Of longer traces a sample is replayed, unless `--sample` is given or something was asked for that needs the whole trace.
@@ -110,6 +112,11 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     if is_recorded && asked::are_usual(&args.policy) {
         specs.insert(0, OF_THE_KERNEL.parse()?);
     }
+    let is_of_database = source.taken == Some(Taken::Database);
+    if is_of_database && asked::are_usual(&args.policy) {
+        // It has no other policy.
+        specs = [OF_POSTGRESQL, "opt"].map(str::parse).into_iter().collect::<Result<_, _>>()?;
+    }
     let distinct = references.distinct_in_trace();
     let blocks = |size: Sizes| anyhow::Ok(size.blocks(distinct, source.block_bytes)?[0]);
     let machine = if is_recorded && have.is_none() { memory::room() } else { None };
@@ -136,7 +143,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     }
     let mut verdict = Verdict::new(&answers, timed, price, &found.results.trace, gaps);
     // The kernel reads ahead for programs that were recorded above its page cache, by a rule of its own.
-    let is_served = !is_recorded && verdict.advice != Advice::Record;
+    let is_served = !is_recorded && !is_of_database && verdict.advice != Advice::Record;
     if let Some(rule) = readahead.filter(|_| is_served && !was_sampled) {
         let policies: Vec<String> = answers.policies().map(ToString::to_string).collect();
         verdict.ahead = Some(ahead::compare(args, &rule, &policies, verdict.advised_blocks())?);
@@ -146,7 +153,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         verdict.levels =
             Some(level::simulate(settings, asked, question, &verdict.trace, verdict.price.as_ref(), &policy)?);
     }
-    let told = words::tell(&verdict, args, source.taken, is_profiled(args.trace()), of_machine.is_some());
+    let best_by_size = std::mem::take(&mut found.results.best_by_size);
+    let told =
+        words::tell(&verdict, args, source.taken, is_profiled(args.trace()), of_machine.is_some(), &best_by_size);
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
         false => {

@@ -8,6 +8,7 @@ use nigh_sim::{Row, TraceSummary};
 use serde::Serialize;
 
 use crate::grid::Grid;
+use crate::leaders::{self, Leader};
 use crate::size::human_bytes;
 use crate::wrap::wrapped;
 
@@ -37,6 +38,9 @@ pub(crate) struct Results {
     pub(crate) results: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) curves: Vec<Curve>,
+    /// The policies that are the best at ranges of sizes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) best_by_size: Vec<Leader>,
     pub(crate) notes: Vec<String>,
     /// The most memory that the process had resident, if the system reports it.
     pub(crate) peak_memory_bytes: Option<u64>,
@@ -68,8 +72,17 @@ pub(crate) struct Curve {
 
 impl Results {
     pub(crate) fn new(trace: TraceSummary, shards: u32) -> Results {
-        let (results, curves, notes) = (Vec::new(), Vec::new(), Vec::new());
-        Results { schema: SCHEMA, trace, shards, readahead: None, results, curves, notes, peak_memory_bytes: None }
+        Results {
+            schema: SCHEMA,
+            trace,
+            shards,
+            readahead: None,
+            results: Vec::new(),
+            curves: Vec::new(),
+            best_by_size: Vec::new(),
+            notes: Vec::new(),
+            peak_memory_bytes: None,
+        }
     }
 
     /// The policies in the order in which they were asked for.
@@ -104,6 +117,9 @@ impl Results {
         if self.readahead.is_some() {
             text.push_str("\nblocks read from the device, for 100 references\n");
             self.grid(&policies, false, Row::read_ratio).show(&mut text, width);
+        }
+        if let Some(sentence) = leaders::sentence(&self.best_by_size) {
+            wrapped(&mut text, &sentence, width);
         }
         for note in &self.notes {
             wrapped(&mut text, &format!("note: {note}"), width);

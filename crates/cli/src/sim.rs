@@ -1,10 +1,8 @@
 //! `nigh sim`: a trace against policies and sizes.
 
-use std::io::Write;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use nigh_output::Destination;
 use nigh_policy::Spec;
 use nigh_report::Report;
 use nigh_sim::replay::Watch;
@@ -13,9 +11,10 @@ use nigh_sim::{Loader, Options, References, Sample, Sizes, TraceSummary, Warmup,
 
 use crate::args::{OutputArgs, SimArgs};
 use crate::compare::Comparison;
+use crate::pages::Pages;
 use crate::results::{Curve, Found, Results, csv, json, peak_memory_bytes};
 use crate::source::Opened;
-use crate::{asked, grid, output, page, patterns, progress, source, together};
+use crate::{asked, grid, leaders, output, page, patterns, progress, source, together};
 
 /// How often a policy's internals are read for the page.
 const INTERNALS_POINTS: usize = 500;
@@ -34,13 +33,12 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut sources = source::sources(args)?;
     together::check_streams(args)?;
     if sources.len() > 1 {
-        ensure!(args.output.html.is_none(), "--html: the page shows one trace; --join makes one of several");
         let found = sources.into_iter().map(|opened| asked.replay(args, opened).map(|(found, _)| found.results));
         let comparison = Comparison::new(found.collect::<anyhow::Result<_>>()?, args.against.as_deref())?;
-        return write_comparison(&args.output, &comparison);
+        return write_comparison(&args.output, &to, &comparison);
     }
     let (found, references) = asked.replay(args, sources.pop().context("no trace was given")?)?;
-    write(&args.output, to.as_ref(), &found, || page::page(&found, &references))
+    write(&args.output, &to, &found, || page::page(&found, &references))
 }
 
 /// The parsed command line.
@@ -77,12 +75,13 @@ impl Asked {
             }
         );
         let (shards, is_one) = (args.shards, args.is_one_trace());
+        let has_page = is_one && (args.output.html.is_some() || args.output.svg.is_some());
         let default_sizes = if is_one { asked::default_sizes() } else { asked::few_sizes() };
         let plan = Plan {
             specs: self.specs.clone(),
             sizes: self.sizes.clone().unwrap_or(default_sizes),
             exact_lru: args.size.is_empty() && shards == 1 && is_one,
-            record_internals: args.output.html.is_some() && shards == 1,
+            record_internals: has_page && shards == 1,
             shards,
             warmup: warmup_of(self.warmup, references.ids.len())?,
             threads: asked::threads(args.threads),
@@ -99,15 +98,16 @@ impl Asked {
     }
 }
 
-fn write_comparison(args: &OutputArgs, comparison: &Comparison) -> anyhow::Result<()> {
+fn write_comparison(args: &OutputArgs, to: &Pages, comparison: &Comparison) -> anyhow::Result<()> {
     if args.json || args.csv {
         comparison.notes().for_each(|note| output::tell(format_args!("nigh: note: {note}")));
     }
-    match (args.json, args.csv) {
-        (true, _) => output::print(&json(comparison)?),
-        (_, true) => output::print(&comparison.csv()?),
-        _ => output::print(comparison.table(grid::terminal_width(), None).as_bytes()),
-    }
+    let text = match (args.json, args.csv) {
+        (true, _) => json(comparison)?,
+        (_, true) => comparison.csv()?,
+        _ => comparison.table(grid::terminal_width(), None).into_bytes(),
+    };
+    to.write(&text, !args.json && !args.csv, || page::of_comparison(comparison))
 }
 
 /// The replays.
@@ -179,6 +179,7 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
     let watch = Watch { warmup: plan.warmup, progress: Some(&done), ..Watch::default() };
     let replayed = progress::follow(bar, &done, || replay.replay(references, watch))?;
     results.results = replayed.rows;
+    results.best_by_size = leaders::leaders(&results.results);
     results.curves = replayed.curve.iter().map(|curve| all_sizes(references, curve)).collect();
     results.peak_memory_bytes = peak_memory_bytes();
     Ok(Found { results, internals: replayed.internals })
@@ -208,12 +209,7 @@ fn note_unlimited(specs: &[Spec], capacity: u32, notes: &mut Vec<String>) {
 }
 
 /// Prints `found` as `args` demand, and writes the page.
-pub(crate) fn write(
-    args: &OutputArgs,
-    to: Option<&Destination>,
-    found: &Found,
-    page: impl FnOnce() -> Report,
-) -> anyhow::Result<()> {
+pub(crate) fn write(args: &OutputArgs, to: &Pages, found: &Found, page: impl FnOnce() -> Report) -> anyhow::Result<()> {
     let text = if args.json {
         json(&found.results)?
     } else if args.csv {
@@ -226,6 +222,5 @@ pub(crate) fn write(
             output::tell(format_args!("nigh: note: {note}"));
         }
     }
-    let page = to.map(|to| (to, |out: &mut dyn Write| page().write_html(out)));
-    output::print_and_write(&text, page, !args.json && !args.csv)
+    to.write(&text, !args.json && !args.csv, page)
 }

@@ -3,7 +3,6 @@
 mod page;
 mod results;
 
-use std::io::Write;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, ensure};
@@ -15,7 +14,7 @@ use nigh_tier::LEVELS_MAX;
 
 use crate::args::SimArgs;
 use crate::results::json;
-use crate::{asked, clients, output, progress, sim, source, together};
+use crate::{asked, clients, progress, sim, source, together};
 use results::Found;
 
 /// Intervals of the trace in which is counted what schemes do.
@@ -68,9 +67,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let runs = replay_all(&references, &schemes, &levels, clients.is_some(), warmup, asked::threads(args.threads))?;
     let found = Found::new(trace, &references, &levels, &costs, clients, &schemes, &runs);
     let text = if args.output.json { json(&found)? } else { found.table().into_bytes() };
-    let page = || page::page(&found, &references);
-    let page = to.as_ref().map(|to| (to, |out: &mut dyn Write| page().write_html(out)));
-    output::print_and_write(&text, page, !args.output.json)
+    to.write(&text, !args.output.json, || page::page(&found, &references))
 }
 
 /// The clients, and their names: those of their traces, or the numbers of tenants.

@@ -4,7 +4,6 @@ mod disks;
 mod page;
 mod results;
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -13,7 +12,6 @@ use nigh_content::Scheme;
 use nigh_control::{Config, Event, among_tenants, sidecar};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
-use nigh_output::Destination;
 use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
@@ -27,6 +25,7 @@ use serde::Serialize;
 
 use crate::args::{ContentsArgs, OutputArgs, SimArgs, TimedArgs};
 use crate::contents::Made;
+use crate::pages::Pages;
 use crate::results::{Found, csv, json};
 use crate::size::human_time;
 use crate::source::{self, Opened, Source};
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     together::check_streams(args)?;
     let to = args.page()?;
     let (results, references) = simulate(args, device)?;
-    write(&args.output, to.as_ref(), &results, &references)
+    write(&args.output, &to, &results, &references)
 }
 
 /// Hit ratios with read-ahead, on a device that takes no time.
@@ -79,7 +78,7 @@ pub(crate) fn run_at_once(args: &SimArgs) -> anyhow::Result<()> {
     let to = args.page()?;
     let (results, references) = simulate(args, AT_ONCE)?;
     let found = Found { results: results.untimed(), internals: Vec::new() };
-    sim::write(&args.output, to.as_ref(), &found, || crate::page::page(&found, &references))
+    sim::write(&args.output, &to, &found, || crate::page::page(&found, &references))
 }
 
 /// The rows of `run_at_once`.
@@ -354,12 +353,7 @@ fn load(
     Ok((loaded, summary))
 }
 
-fn write(
-    args: &OutputArgs,
-    to: Option<&Destination>,
-    results: &Results,
-    references: &References,
-) -> anyhow::Result<()> {
+fn write(args: &OutputArgs, to: &Pages, results: &Results, references: &References) -> anyhow::Result<()> {
     if args.json || args.csv {
         results.notes.iter().for_each(|note| output::tell(format_args!("nigh: note: {note}")));
     }
@@ -370,6 +364,5 @@ fn write(
     } else {
         results.table(grid::terminal_width()).into_bytes()
     };
-    let page = to.map(|to| (to, |out: &mut dyn Write| page::page(results, references).write_html(out)));
-    output::print_and_write(&text, page, !args.json && !args.csv)
+    to.write(&text, !args.json && !args.csv, || page::page(results, references))
 }

@@ -1,5 +1,6 @@
 //! `nigh trace`: inspect, convert and generate traces.
 
+mod cached;
 mod histograms;
 mod recording;
 
@@ -24,6 +25,7 @@ use histograms::Histograms;
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
         TraceCommand::Info { trace, input, top, histograms, json } => info(trace, input, *top, *histograms, *json),
+        TraceCommand::Cached { files, with, top, json } => cached::run(files, with.as_deref(), *top, *json),
         TraceCommand::Head { trace, count, input } => head(trace, *count, input),
         TraceCommand::Convert { from, to, input, to_format, force } => {
             let to = Destination::new(to, *force, &[from])?;

@@ -34,6 +34,7 @@ POLICIES = (
     ("clock-pro", "ClockPro", False),
     ("random", "Random", False),
     ("lecar", "LeCaR", False),
+    ("cacheus", "Cacheus", False),
     ("hyperbolic", "Hyperbolic", False),
 )
 SHARED = Path(__file__).parents[5] / "shared/traces"

@@ -146,7 +146,7 @@ function levelsOverTime(sizes, schemes) {
 
 function levelsPlot(grid, measure, scheme, parts, times, most, place) {
   const shown = parts.map(() => element("span", {}));
-  const host = element("div", { class: "plot", tabindex: 0, role: "group", "aria-label": `${measure.title}, ${scheme}; arrow keys read values` });
+  const host = element("div", { class: "plot", tabindex: 0, role: "group", "data-name": `${measure.title}-${scheme}`, "aria-label": `${measure.title}, ${scheme}; arrow keys read values` });
   grid.append(element("figure", {},
     element("h4", {}, scheme),
     element("div", { class: "row" }, ...parts.map(({ name, colour }, i) => element("span", {}, swatch(colour, null, measure.stacked ? 10 : 2), `${name} `, shown[i]))),

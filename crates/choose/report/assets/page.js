@@ -617,7 +617,7 @@ function internalsSection() {
 
 function internalsPlots(charts) {
   for (const { policy, size_blocks: size, series } of charts) {
-    const host = element("div", { class: "plot", tabindex: 0, role: "group", "aria-label": `${policy} at ${whole(size)} blocks; arrow keys read values` });
+    const host = element("div", { class: "plot", tabindex: 0, role: "group", "data-name": `inside-${policy}`, "aria-label": `${policy} at ${whole(size)} blocks; arrow keys read values` });
     const values = series.map(() => element("span", {}));
     $("internals-grid").append(element("figure", {},
       element("h3", {}, `${policy}, ${whole(size)} blocks`),
@@ -691,7 +691,7 @@ function headSection() {
     ["Writes", share(trace.writes)],
     ["Duration", trace.duration_s == null ? "" : duration(trace.duration_s)],
   ];
-  $("trace").append(...facts.filter(([, value]) => value).map(([name, value]) =>
+  if (report.traces == null) $("trace").append(...facts.filter(([, value]) => value).map(([name, value]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   $("command").hidden = !report.command;
   $("command").firstElementChild.textContent = report.command;
@@ -709,13 +709,16 @@ function jsonButtons() {
   });
 }
 
+onPlot = offerSvg;
 headSection();
 verdictSection();
 servedSection();
 curvesSection();
 resultsSection();
 timedSection();
+tracesSection();
 levelsSection();
 mapSection();
 internalsSection();
 jsonButtons();
+if (location.hash === "#svg") leaveCharts();

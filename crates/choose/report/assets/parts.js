@@ -52,28 +52,34 @@ const latency = us => us == null ? "–" : us < 1000 ? `${threeDigits.format(us)
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const plots = [];
 
+// Called with each new plot.
+let onPlot = () => {};
+
 // A plot redraws itself from `make` when the theme or the paper changes, and keeps its zoom when the width does.
 // It says on its host what it drew: `data-series` and `data-points`.
 function plot(host, label, height, make) {
+  const options = drawn => {
+    const { data, hooks = {}, cursor = {}, ...options } = make();
+    return [{
+      width: host.clientWidth,
+      height,
+      legend: { show: false },
+      focus: { alpha: 1 },
+      padding: [10, 30, 0, 0],
+      cursor: { points: { show: false }, focus: { prox: -1 }, drag: { x: true, y: true, uni: 30 }, ...cursor },
+      hooks: { ...hooks, draw: [...(hooks.draw ?? []), drawn] },
+      ...options,
+    }, data];
+  };
   const self = {
-    chart: null,
+    chart: null, host, label, height, options,
     draw() {
       self.chart?.destroy();
-      const { data, hooks = {}, cursor = {}, ...options } = make();
-      self.chart = new uPlot({
-        width: host.clientWidth,
-        height,
-        legend: { show: false },
-        focus: { alpha: 1 },
-        padding: [10, 30, 0, 0],
-        cursor: { points: { show: false }, focus: { prox: -1 }, drag: { x: true, y: true, uni: 30 }, ...cursor },
-        hooks: { ...hooks, draw: [...(hooks.draw ?? []), chart => {
-          const drawn = chart.series.map((series, i) => i > 0 && series.show ? chart.data[i] : []);
-          host.dataset.series = drawn.filter(values => values.length > 0).length;
-          host.dataset.points = drawn.flat().filter(value => value != null).length;
-        }] },
-        ...options,
-      }, data, host);
+      self.chart = new uPlot(...options(chart => {
+        const drawn = chart.series.map((series, i) => i > 0 && series.show ? chart.data[i] : []);
+        host.dataset.series = drawn.filter(values => values.length > 0).length;
+        host.dataset.points = drawn.flat().filter(value => value != null).length;
+      }), host);
       self.chart.ctx.canvas.setAttribute("role", "img");
       self.chart.ctx.canvas.setAttribute("aria-label", label);
     },
@@ -81,6 +87,7 @@ function plot(host, label, height, make) {
   };
   plots.push(self);
   self.draw();
+  onPlot(self);
   return self;
 }
 

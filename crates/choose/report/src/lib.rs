@@ -4,11 +4,13 @@
 
 mod levels;
 mod page;
+mod traces;
 
 use serde::{Deserialize, Serialize};
 
 pub use levels::{Levels, LevelsFigures, LevelsIntervals, LevelsScheme};
 pub use page::live_page;
+pub use traces::{Panel, Reduction, Reductions, Traces};
 
 /// Everything the page shows. Sections whose data is empty or absent do not appear.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,8 @@ pub struct Report {
     pub served: Vec<Served>,
     /// How long programs took, if that was simulated.
     pub timed: Option<Timed>,
+    /// Several traces, if they were replayed side by side; `trace` is then left out.
+    pub traces: Option<Traces>,
     /// Results of schemes for several cache levels, if they were replayed.
     pub levels: Option<Levels>,
     /// Time-space map of the references.

@@ -11,12 +11,14 @@ const TEMPLATE: &str = include_str!("../assets/page.html");
 const LIVE: &str = include_str!("../assets/live.html");
 
 /// Text for each `{{file}}` of the templates.
-const ASSETS: [(&str, &str); 9] = [
+const ASSETS: [(&str, &str); 11] = [
     ("levels.js", include_str!("../assets/levels.js")),
     ("live.css", include_str!("../assets/live.css")),
     ("live.js", include_str!("../assets/live.js")),
     ("page.css", include_str!("../assets/page.css")),
     ("page.js", include_str!("../assets/page.js")),
+    ("svg.js", include_str!("../assets/svg.js")),
+    ("traces.js", include_str!("../assets/traces.js")),
     ("parts.js", include_str!("../assets/parts.js")),
     ("uPlot.LICENSE", include_str!("../assets/uPlot.LICENSE")),
     ("uPlot.iife.min.js", include_str!("../assets/uPlot.iife.min.js")),

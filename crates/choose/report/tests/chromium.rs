@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nigh_report::{
-    Levels, LevelsFigures, LevelsIntervals, LevelsScheme, Report, Served, Timed, TimedCurve, TimedLevel, TimedPoint,
-    TimedProgram,
+    Curve, Levels, LevelsFigures, LevelsIntervals, LevelsScheme, Panel, Point, Reduction, Reductions, Report, Served,
+    Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram, Trace, Traces,
 };
 use nigh_testkit::browser::{self, chromium};
 use serde_json::Value;
@@ -437,4 +437,98 @@ fn page_names_nothing_outside_itself() {
     {
         assert!(!tight.contains(reference), "{reference}");
     }
+}
+
+/// Two traces, in which policies have curves through three sizes.
+fn several_traces() -> Report {
+    let point = |blocks: u64, hit_ratio: f64| Point {
+        size_blocks: blocks,
+        size_bytes: blocks * 4096,
+        hit_ratio,
+        miss_ratio: 1.0 - hit_ratio,
+        ..Point::default()
+    };
+    let curve = |policy: &str, ratios: [f64; 3]| Curve {
+        policy: policy.to_owned(),
+        clairvoyant: policy == "opt",
+        points: [100, 200, 400].into_iter().zip(ratios).map(|(blocks, ratio)| point(blocks, ratio)).collect(),
+    };
+    let panel = |name: &str, by: f64| Panel {
+        trace: Trace {
+            name: name.to_owned(),
+            references: 9000,
+            distinct_blocks: 800,
+            block_bytes: 4096,
+            ..Trace::default()
+        },
+        curves: vec![
+            curve("lru", [0.1, 0.2, 0.3]),
+            curve("lirs:hir=1%", [0.1 + by, 0.2 + by, 0.3 + by]),
+            curve("opt", [0.5, 0.6, 0.7]),
+        ],
+    };
+    let reduction = |policy: &str, mean: f64| Reduction {
+        policy: policy.to_owned(),
+        clairvoyant: policy == "opt",
+        mean,
+        worst: mean - 0.3,
+        p10: mean - 0.2,
+        p25: mean - 0.1,
+        median: mean,
+        p75: mean + 0.1,
+        p90: mean + 0.2,
+    };
+    let reductions = Reductions {
+        against: "lru".to_owned(),
+        cells: 6,
+        policies: vec![reduction("lirs:hir=1%", 0.1), reduction("opt", 0.5)],
+    };
+    let panels = vec![panel("web.csv", 0.05), panel("a <b> & c.csv", 0.2)];
+    Report {
+        title: "2 traces".to_owned(),
+        traces: Some(Traces { panels, reductions: Some(reductions) }),
+        ..Report::default()
+    }
+}
+
+#[test]
+fn several_traces_have_a_chart_each_and_charts_are_svg() {
+    let Some(program) = chromium("several_traces_have_a_chart_each_and_charts_are_svg") else { return };
+    let browser = Browser::new(&program, "traces");
+    let report = several_traces();
+    let (light, dark) = ("--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0");
+    for (name, width, colours) in [("light-500", 500, light), ("dark-500", 500, dark), ("dark-1400", 1400, dark)] {
+        let found = browser.look(name, &report, width, &[colours], "");
+        assert_eq!(found["problems"], serde_json::json!([]), "{name}");
+        assert_eq!((&found["sections"], &found["overflow"]), (&serde_json::json!(["traces"]), &0.into()), "{name}");
+        let plots = found["plots"].as_array().unwrap();
+        assert_eq!(plots.len(), 3, "{name}");
+        assert_eq!(plots[0]["boxes"], "2", "{name}");
+        for plot in &plots[1..] {
+            assert_eq!([&plot["series"], &plot["points"]], ["3", "9"], "{name}");
+        }
+        for plot in plots {
+            assert!(plot["painted"].as_u64() > Some(1000), "{name}: {plot}");
+        }
+    }
+    let dom = browser.run(&browser.folder.join("dark-1400.html#svg"), &["--dump-dom".to_owned(), dark.to_owned()]);
+    let charts = dom.split_once(r#"id="charts">"#).unwrap().1.split_once("</script>").unwrap().0;
+    let charts: Vec<Value> = serde_json::from_str(charts).unwrap();
+    let names: Vec<&str> = charts.iter().map(|chart| chart["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["reductions", "trace-1-web.csv", "trace-2-a-b-c.csv"]);
+    let svg = |at: usize| charts[at]["svg"].as_str().unwrap();
+    // Names are escaped; colours are those of a light page, whatever the reader prefers: LRU's blue, and black ink.
+    assert!(svg(2).contains("<title>Hit ratio against cache size in a &lt;b&gt; &amp; c.csv</title>"), "{}", svg(2));
+    for part in
+        ["stroke=\"#3c3ce0\"", ">lirs:hir=1%</text>", ">opt</text>", ">Hit ratio (%)</text>", "fill=\"#1a1a1a\""]
+    {
+        assert!(svg(1).contains(part), "{part}: {}", svg(1));
+    }
+    const GRID: &str = "#d9d9d9";
+    // Each curve is one path through its three points, from the smallest size to the largest.
+    let curves =
+        svg(1).split("<path ").filter(|path| path.contains("stroke-linejoin=\"round\"") && !path.contains(GRID));
+    let points: Vec<usize> = curves.map(|path| path.matches('L').count() + path.matches('M').count()).collect();
+    assert_eq!(points, [3, 3, 3], "{}", svg(1));
+    assert!(svg(0).contains(">Fewer misses than lru (%)</text>") && svg(0).matches("stroke-width=\"3\"").count() == 2);
 }

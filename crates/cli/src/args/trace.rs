@@ -74,6 +74,24 @@ pub(crate) enum TraceCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show what the page cache holds of files now and has recently evicted, and how much of that a recording reads
+    ///
+    /// The kernel reports this of files that you own or may write, since Linux 6.5 (cachestat); an older one, of such files, only what is
+    /// cached (mincore).
+    Cached {
+        /// Files, or folders with all files below them [default: the files of --with]
+        #[arg(required_unless_present = "with")]
+        files: Vec<PathBuf>,
+        /// A recording that names its files (nigh record): count the pages that it reads, and reads again, and where they are now
+        #[arg(long, value_name = "TRACE")]
+        with: Option<PathBuf>,
+        /// How many files to list, those with the most cached pages first
+        #[arg(short = 'n', long, value_name = "COUNT", default_value = "10", value_parser = parse_count)]
+        top: u64,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the first requests of a trace as CSV
     Head {
         /// The trace: a file, or '-' for standard input

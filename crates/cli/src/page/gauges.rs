@@ -23,6 +23,8 @@ const ABOUT: &[(&str, &str, &str)] = &[
     ("lru-k", "few", "resident blocks with fewer than K known references"),
     ("slru", "protected", "blocks in the protected segment, hit since they were loaded"),
     ("lfu-da", "age", "the key of the last victim, with which a new block begins"),
+    ("cacheus", "lru_weight", "thousandths of the choices that are SR-LRU's, and not CR-LFU's"),
+    ("cacheus", "r", "size of R, whose oldest block SR-LRU evicts"),
     ("lecar", "lru_weight", "thousandths of the choices that are LRU's, and not LFU's"),
     ("mq", "lowest_queue", "blocks in the queue of the fewest references, the next victims"),
     ("mq", "history", "evicted blocks whose reference counts are remembered"),

@@ -3,6 +3,8 @@
 use nigh_policy::Spec;
 use nigh_report::Verdict;
 
+use crate::compare;
+use crate::leaders;
 use crate::results::{Results, distinct};
 use crate::size::human_bytes;
 use nigh_sim::TraceSummary;
@@ -14,9 +16,9 @@ pub(crate) struct Score<'a> {
     pub(crate) value: f64,
 }
 
-/// The best policy at the size where policies differ most.
+/// The best policy at the size where policies differ most; where that is the smallest of several, at the knee of the present policy.
 pub(crate) struct Comparison<'a> {
-    /// The size at which they do.
+    /// The size that is judged.
     pub(crate) bytes: u64,
     /// LRU, or else the first policy.
     pub(crate) present: &'a str,
@@ -38,9 +40,11 @@ impl<'a> Comparison<'a> {
             let values = || at(bytes).map(|score| score.value);
             values().fold(f64::NEG_INFINITY, f64::max) - values().fold(f64::INFINITY, f64::min)
         };
-        let full = sizes.iter().copied().filter(|&bytes| at(bytes).count() == policies.len());
-        let bytes = full.max_by(|&one, &other| spread(one).total_cmp(&spread(other)))?;
+        let full: Vec<u64> = sizes.iter().copied().filter(|&bytes| at(bytes).count() == policies.len()).collect();
         let value = |policy: &str, bytes: u64| at(bytes).find(|score| score.policy == policy).map(|score| score.value);
+        let widest = full.iter().copied().max_by(|&one, &other| spread(one).total_cmp(&spread(other)))?;
+        let curve: Vec<(u64, f64)> = full.iter().filter_map(|&bytes| Some((bytes, value(present, bytes)?))).collect();
+        let bytes = if Some(&widest) == full.first() { knee(&curve).unwrap_or(widest) } else { widest };
         let known = value(present, bytes)?;
         let better = |score: &&&Score| score.value > known;
         let best = at(bytes).filter(|score| better(&score)).max_by(|one, other| one.value.total_cmp(&other.value));
@@ -72,6 +76,17 @@ impl<'a> Comparison<'a> {
         }
         format!("nigh plan {} --have {}b{more}", trace.name, self.bytes / u64::from(trace.block_bytes))
     }
+}
+
+/// The size above which a curve gains least for its size: that at which it is highest above the line between its ends, if it is above
+/// that line anywhere. The sizes ascend.
+fn knee(curve: &[(u64, f64)]) -> Option<u64> {
+    let (first, last) = (*curve.first()?, *curve.last()?);
+    let slope = (last.1 - first.1) / last.0.saturating_sub(first.0).max(1) as f64;
+    let above = |&(bytes, value): &(u64, f64)| value - first.1 - slope * (bytes - first.0) as f64;
+    let best = curve.iter().max_by(|one, other| above(one).total_cmp(&above(other)))?;
+    // Sums of a straight line differ by rounding.
+    (above(best) > 1e-9).then_some(best.0)
 }
 
 /// Whether a policy, as results name it, needs to know the future.
@@ -112,6 +127,22 @@ pub(super) fn of_replay(results: &Results) -> Option<Verdict> {
             format!("On average over them, {first} hits {:.2} % and {second} {:.2} %.", 100.0 * ratio, 100.0 * next),
         ));
     }
+    facts.extend(leaders::fact(&results.best_by_size).map(|sentence| ("by size".to_owned(), sentence)));
+    let points = scores.iter().filter(|score| score.policy == present).map(|score| (score.bytes, score.value));
+    let mut curve: Vec<(u64, f64)> = points.collect();
+    curve.sort_unstable_by_key(|&(bytes, _)| bytes);
+    if let (Some(knee), Some(&(largest, most))) = (knee(&curve), curve.last())
+        && let Some(&(_, ratio)) = curve.iter().find(|&&(bytes, _)| bytes == knee)
+    {
+        let sentence = format!(
+            "{present} gains least by memory beyond {}: it hits {:.2} % there, and {:.2} % with {}.",
+            human_bytes(knee),
+            100.0 * ratio,
+            100.0 * most,
+            human_bytes(largest)
+        );
+        facts.push(("knee".to_owned(), sentence));
+    }
     let bound = results.results.iter().find(|row| row.size_bytes == bytes && is_offline(&row.policy));
     facts.extend(bound.map(|row| {
         let sentence = format!(
@@ -146,6 +177,41 @@ pub(super) fn of_replay(results: &Results) -> Option<Verdict> {
     Some(Verdict { headline, facts, next })
 }
 
+/// The verdict of several traces.
+pub(super) fn of_comparison(comparison: &compare::Comparison) -> Option<Verdict> {
+    let headline = format!("{}.", comparison.best()?);
+    let mut saved: Vec<_> =
+        comparison.standings.iter().filter_map(|one| Some((one, one.reduction.as_ref()?))).collect();
+    saved.retain(|(one, _)| !is_offline(&one.policy));
+    saved.sort_by(|(_, one), (_, other)| other.mean.total_cmp(&one.mean));
+    let mut facts = Vec::new();
+    if let (Some(against), Some((first, reduction))) = (&comparison.against, saved.first()) {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        facts.push((
+            "misses".to_owned(),
+            format!(
+                "On average, {} has {} fewer misses than {against}; median {}, in the worst case {}.",
+                first.policy,
+                percent(reduction.mean),
+                percent(reduction.median),
+                percent(reduction.worst)
+            ),
+        ));
+    }
+    let changing: Vec<&str> = comparison
+        .traces
+        .iter()
+        .filter(|trace| trace.best_by_size.len() > 1)
+        .map(|trace| trace.trace.name.as_str())
+        .collect();
+    if !changing.is_empty() {
+        let sentence =
+            format!("The best policy changes with the size, by a point or more, in {}.", changing.join(", "));
+        facts.push(("by size".to_owned(), sentence));
+    }
+    Some(Verdict { headline, facts, next: String::new() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +232,11 @@ mod tests {
         let Comparison { bytes, present, best, equal_bytes } = Comparison::new(&scores).unwrap();
         assert_eq!((bytes, present, best, equal_bytes), (2, "lru", "lirs", 1));
         assert!(Comparison::new(&scores).unwrap().memory().unwrap().1.contains("50 % of the memory saved"));
+        // Policies differ most at the smallest size, which decides nothing: the curve of LRU bends at the second.
+        let bent = [("lru", [0.0, 0.5, 0.6]), ("lirs", [0.4, 0.6, 0.7])];
+        let bent =
+            bent.iter().flat_map(|(policy, values)| (1..).zip(values).map(|(size, &value)| score(policy, size, value)));
+        assert_eq!(Comparison::new(&bent.collect::<Vec<_>>()).unwrap().bytes, 2);
         let same = [score("lru", 1, 0.5), score("lirs", 1, 0.5)];
         assert_eq!(Comparison::new(&same).unwrap().best, "lru");
         assert!(Comparison::new(&same).unwrap().memory().is_none());

@@ -8,6 +8,7 @@ use nigh_sim::plan::{Cell, Evidence, Measured, smallest};
 use nigh_sim::{References, Row, Sizes, TraceSummary};
 
 use super::{Question, TARGET_SHARE};
+use crate::leaders;
 use crate::results::{Found, Results};
 use crate::sim::{self, Plan};
 
@@ -132,8 +133,10 @@ impl<'a> Search<'a> {
         for spec in &specs {
             results.results.extend(sizes.iter().map(|&size| self.rows[&(spec.to_string(), size)].clone()));
         }
+        results.best_by_size = leaders::leaders(&results.results);
         results.notes = self.notes;
-        let all = Results { results: self.rows.into_values().collect(), ..results.clone() };
+        let rows: Vec<Row> = self.rows.into_values().collect();
+        let all = Results { best_by_size: leaders::leaders(&rows), results: rows, ..results.clone() };
         Ok([results, all].map(|results| Found { results, internals: Vec::new() }))
     }
 

@@ -11,6 +11,7 @@ use super::price::amount;
 use super::told::{Fact, NO_BREAK, Told, unbroken};
 use super::verdict::Verdict;
 use crate::args::PlanArgs;
+use crate::leaders::{self, Leader};
 use crate::results::grouped;
 use crate::size::{human_bytes, human_time};
 use crate::timed::{Timing, wait};
@@ -18,18 +19,22 @@ use crate::timed::{Timing, wait};
 /// A hit ratio below this is nothing to save memory for.
 const HITS_LEAST: f64 = 0.01;
 
-/// `of_machine` is whether the present memory is that of this machine, because none was given.
+/// `of_machine` is whether the present memory is that of this machine, because none was given; `best_by_size`, of the sizes in the table.
 pub(super) fn tell(
     verdict: &Verdict,
     args: &PlanArgs,
     taken: Option<Taken>,
     is_profiled: bool,
     of_machine: bool,
+    best_by_size: &[Leader],
 ) -> Told {
     let mut facts = vec![Fact { about: "target", sentence: target(verdict, args.target.is_none()) }];
     if verdict.advice != Advice::Record {
         facts.push(Fact { about: "addition", sentence: addition(verdict) });
         facts.push(Fact { about: "policy", sentence: policy(verdict) });
+    }
+    if best_by_size.len() > 1 {
+        facts.extend(leaders::fact(best_by_size).map(|sentence| Fact { about: "by size", sentence }));
     }
     facts.extend(readahead(verdict, args.have.is_none()).map(|sentence| Fact { about: "read-ahead", sentence }));
     facts.extend(time(verdict, args.device.as_deref()).map(|sentence| Fact { about: "time", sentence }));
@@ -403,6 +408,13 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: b
         }
         Advice::Change | Advice::Grow | Advice::Both if taken == Some(Taken::Above) => {
             format!("nigh sim {trace} --policy linux,opt --size {},{} --html report.html", flag(have), flag(grown))
+        }
+        Advice::Grow if taken == Some(Taken::Database) && args.have.is_some() => {
+            let mebibytes = verdict.bytes(grown).div_ceil(1 << 20);
+            format!("psql -c \"ALTER SYSTEM SET shared_buffers = '{mebibytes}MB'\"    # then restart the server")
+        }
+        Advice::Keep if taken == Some(Taken::Database) => {
+            format!("nigh sim {trace} --policy gclock,opt --size {},{} --html report.html", flag(have), flag(grown))
         }
         // The memory of the cache was assumed.
         Advice::Change | Advice::Grow | Advice::Both if args.have.is_none() => {

@@ -14,6 +14,7 @@ use nigh_sim::timed::{
 use serde::Serialize;
 
 use crate::grid::{Column, Details, Grid, Line};
+use crate::leaders;
 use crate::results::{distinct, heading, peak_memory_bytes, unpublished};
 use crate::size::{human_bytes, human_time, percent};
 use crate::wrap::wrapped;
@@ -442,9 +443,11 @@ impl Results {
 
     /// The same without times.
     pub(super) fn untimed(self) -> crate::results::Results {
+        let rows: Vec<nigh_sim::Row> = self.results.iter().map(|row| row.figures.untimed()).collect();
         crate::results::Results {
             readahead: Some(self.readahead),
-            results: self.results.iter().map(|row| row.figures.untimed()).collect(),
+            best_by_size: leaders::leaders(&rows),
+            results: rows,
             notes: self.notes,
             peak_memory_bytes: peak_memory_bytes(),
             ..crate::results::Results::new(self.trace, 1)

@@ -374,7 +374,10 @@ fn walk_sim(part: usize) {
         flag("--html", "", &[]),
         flag("--force", "", &[("--html", "")]),
     ];
-    let others = [("--threads", "results are the same with any number")];
+    let others = [
+        ("--threads", "results are the same with any number"),
+        ("--svg", "it needs a browser, and the charts are those of --html; `tables` has a test of it"),
+    ];
     check_all("sim", &flags, &others);
     Walk {
         flags: &flags,

@@ -46,6 +46,7 @@ mod quotas;
 mod readahead;
 mod record;
 mod record_disk;
+mod record_postgres;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod record_program;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
@@ -66,6 +67,7 @@ mod tiers;
 mod timed;
 mod together;
 mod told;
+mod trace_cached;
 mod trace_recording;
 mod tutorials;
 mod unwritable;

@@ -1,5 +1,6 @@
 //! Tables of `nigh sim`: reads apart from writes, latency and idle time, and several traces side by side.
 
+use nigh_testkit::browser::chromium;
 use serde_json::Value;
 
 use crate::command::{json, nigh, printed};
@@ -87,6 +88,7 @@ fn several_traces_are_compared_or_joined() {
     let mut expected = cells.map(|(trace, size)| 1.0 - misses(1, trace, size) / misses(0, trace, size));
     let figure = |name: &str| standing(1, "reduction")[name].as_f64().unwrap();
     assert!((figure("mean") - expected.iter().sum::<f64>() / 4.0).abs() < 1e-12, "{value}");
+    let expected_first = expected[0];
     expected.sort_unstable_by(f64::total_cmp);
     assert_eq!((figure("worst"), figure("p90")), (expected[0], expected[3]));
     assert!(table.contains("fewer misses than lru, in % of these") && table.contains("median"), "{table}");
@@ -103,9 +105,50 @@ fn several_traces_are_compared_or_joined() {
     let joined: Value = serde_json::from_str(&compare(&["--join", "--json"])).unwrap();
     assert_eq!((&joined["trace"]["references"], &joined["trace"]["distinct_blocks"]), (&8000.into(), &400.into()));
     assert_eq!(joined["trace"]["name"], "loop.lirs + twice.lirs");
+    let lirs = csv.lines().find(|line| line.starts_with("loop.lirs,lirs,")).unwrap();
+    let saved: f64 = lirs.rsplit(',').next().unwrap().parse().unwrap();
+    assert!(csv.lines().next().unwrap().ends_with(",reduction") && (saved - expected_first).abs() < 1e-12, "{csv}");
+    // The page has a chart for each trace, and one of all reductions; the charts are files, too.
+    let (page, charts) = (folder.path().join("page.html"), folder.path().join("charts"));
+    let [page, charts] = [&page, &charts].map(|path| path.to_str().unwrap());
+    let told = compare(&["--html", page]);
+    assert!(told.contains(&format!("wrote {page}")), "{told}");
+    let text = std::fs::read_to_string(page).unwrap();
+    assert!(text.contains(r#""name":"twice.lirs""#) && text.contains(r#""against":"lru","cells":4"#), "{told}");
+    let Some(_) = chromium("several_traces_are_compared_or_joined") else { return };
+    let told = compare(&["--svg", charts]);
+    assert!(told.contains(&format!("wrote 3 charts to {charts}")), "{told}");
+    let mut names: Vec<String> =
+        std::fs::read_dir(charts).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["reductions.svg", "trace-1-loop.lirs.svg", "trace-2-twice.lirs.svg"]);
+    let chart = std::fs::read_to_string(format!("{charts}/trace-1-loop.lirs.svg")).unwrap();
+    assert!(chart.starts_with("<svg xmlns=") && chart.trim_end().ends_with("</svg>"), "{chart}");
+    // A curve of LIRS through its two sizes, and its name in the legend.
+    assert!(chart.contains(">lirs</text>") && chart.contains("Hit ratio (%)</text>"), "{chart}");
+    assert!(chart.matches("stroke-linejoin=\"round\"").count() >= 3, "{chart}");
+    assert!(refused(&["--svg", charts]).contains("the folder is not empty; --force replaces"));
+}
+
+#[test]
+fn the_size_at_which_another_policy_is_the_best_is_named() {
+    // A loop, on which LIRS keeps a part, and then all of it fits; beside it, a sweep to and fro, on which LRU is the best.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("both.lirs");
+    let looped = (0..60_000).map(|at: u64| at % 100);
+    let to_and_fro = (0..60_000).map(|at: u64| if at % 2000 < 1000 { 1000 + at % 1000 } else { 1999 - at % 1000 });
+    std::fs::write(&path, looped.chain(to_and_fro).map(|block| format!("{block}\n")).collect::<String>()).unwrap();
+    let path = path.to_str().unwrap();
+    let flags = ["sim", path, "--format", "lirs", "--policy", "lru,lirs", "--size", "50b,90b,200b,400b"];
+    let value = json(&flags);
+    let ranges = value["best_by_size"].as_array().unwrap();
+    let named: Vec<_> =
+        ranges.iter().map(|range| (&range["policy"], &range["from_blocks"], &range["to_blocks"])).collect();
+    assert_eq!(named, [(&"lirs".into(), &50.into(), &90.into()), (&"lru".into(), &200.into(), &400.into())], "{value}");
+    let table = printed(&flags);
+    assert!(table.contains("lirs up to 360 KiB, lru from 800 KiB on"), "{table}");
     let page = folder.path().join("page.html");
-    let output = nigh(&[&["sim", &looped, &twice], &flags[..], &["--html", page.to_str().unwrap()]].concat());
-    assert!(
-        !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--join makes one of several")
-    );
+    printed(&[&flags[..], &["--html", page.to_str().unwrap()]].concat());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("lirs up to 360 KiB, lru from 800 KiB on."), "the verdict of the page");
 }

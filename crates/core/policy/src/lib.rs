@@ -7,6 +7,7 @@ pub mod amp;
 pub mod aoio;
 pub mod arc;
 pub mod auto;
+pub mod cacheus;
 pub mod car;
 mod chosen;
 pub mod clock;

@@ -67,6 +67,7 @@ policies! {
     sieve::Sieve,
     w_tinylfu::WTinyLfu,
     lecar::Lecar,
+    cacheus::Cacheus,
     hyperbolic::Hyperbolic,
     linux::Linux,
     aoio::Aoio,

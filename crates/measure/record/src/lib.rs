@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 mod build_id;
+mod cached;
 mod clock;
 mod collect;
 mod faults;
@@ -18,6 +19,7 @@ pub mod uring;
 mod write;
 
 pub use build_id::build_id;
+pub use cached::{Cached, Pages, Way, page_bytes};
 pub use clock::now_ns;
 pub use collect::{Collector, Summary};
 pub use nigh_ring::{Board, Told};

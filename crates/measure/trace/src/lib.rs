@@ -122,7 +122,7 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
     options.check(format)?;
     let opened = format::open(format, input, options)?;
     let tolerance_ns = match opened.taken {
-        Some(Taken::Above | Taken::Server) => clock::JITTER_NS,
+        Some(Taken::Above | Taken::Database | Taken::Server) => clock::JITTER_NS,
         Some(Taken::Below) | None => 0,
     };
     Ok(Opened { requests: Box::new(Clock::new(opened.requests, tolerance_ns)), ..opened })

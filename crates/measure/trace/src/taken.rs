@@ -7,19 +7,22 @@ pub enum Taken {
     Above,
     /// At a disk: only what the page cache did not answer, and what it wrote back.
     Below,
+    /// At a database's own cache: all pages that it asks it for.
+    Database,
     /// At a server of nigh: what its clients ask, before its cache.
     Server,
 }
 
 impl Taken {
     /// Every place.
-    pub const ALL: [Taken; 3] = [Taken::Above, Taken::Below, Taken::Server];
+    pub const ALL: [Taken; 4] = [Taken::Above, Taken::Below, Taken::Database, Taken::Server];
 
     /// The word for it in the metadata of nigh's own form.
     pub const fn name(self) -> &'static str {
         match self {
             Taken::Above => "above-page-cache",
             Taken::Below => "below-page-cache",
+            Taken::Database => "database",
             Taken::Server => "server",
         }
     }

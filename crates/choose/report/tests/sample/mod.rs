@@ -67,6 +67,7 @@ pub(crate) fn report() -> Report {
         curves,
         timed: None,
         levels: None,
+        traces: None,
         verdict: Some(Verdict {
             headline: "Change the policy to lirs: it hits as much with half of the memory.".into(),
             facts: vec![

@@ -5,6 +5,7 @@
 mod amp;
 mod aoio;
 mod arc;
+mod cacheus;
 mod car;
 mod clock;
 mod clock_pro;
@@ -99,6 +100,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "lru-k" => Box::new(lru_k::LruK::new(settings.number("k", "3") as usize, capacity, settings)),
         "slru" => Box::new(slru::Slru::new(capacity, settings)),
         "lecar" => Box::new(lecar::Lecar::new(capacity, settings)),
+        "cacheus" => Box::new(cacheus::Cacheus::new(capacity, settings)),
         "hyperbolic" => Box::new(hyperbolic::Hyperbolic::new(capacity, settings)),
         "clock" => Box::new(clock::Clock::new(capacity, settings)),
         "gclock" => Box::new(gclock::GClock::new(capacity, settings)),

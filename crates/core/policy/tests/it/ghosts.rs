@@ -83,6 +83,7 @@ fn multiples_of_the_cache_size() {
         ("lru-2", 1000),
         ("lru-k", 1000),
         ("lecar", 1000),
+        ("cacheus", 1000),
         ("hyperbolic", 0),
         ("lru-2:ghosts=2.5", 2500),
         ("lru-2:ghosts=250%", 2500),

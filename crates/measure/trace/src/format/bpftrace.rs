@@ -9,22 +9,24 @@
 //! | operation (needed) | `rwbs`, `op`, `rw`: letters of RWBS or a word |
 //! | place (needed) | `sector` (512 bytes), or `offset` in bytes |
 //! | length (needed) | `nr_sector`, `nr_sectors` or `sectors`, or `bytes`, `size` or `length` in bytes |
-//! | volume | `dev`, as a number or as `major:minor` or `major,minor`; `disk`, a name |
+//! | volume | `dev`, as a number or as `major:minor` or `major,minor`; `disk`, `file` or `relation`, a name |
 //! | tenant | `pid` |
 //!
-//! Other names are ignored. If the header names `comm`, a row may have more words than the header, because program
+//! With `file`, requests are those of programs, above the page cache; with `relation`, those of a database to its own cache, in pages of 8 KiB
+//! unless a block size is given; otherwise, those of disks. Other names are ignored. If the header names `comm`, a row may have more words than the header, because program
 //! names can contain blanks. Events that bpftrace reports as lost are counted. Its other remarks (`Attaching …`, `WARNING: …`) and maps (`@…`) are skipped.
 
 use std::borrow::Cow;
 
 use crate::error::Bad;
 use crate::format::blkparse::volume_of;
+use crate::input::Input;
 use crate::loss::Losses;
 use crate::numbering::Numbering;
 use crate::rwbs::Rwbs;
 use crate::text::{Lines, SECTOR_BYTES, number, op, time_ns};
 use crate::units::time_unit_in;
-use crate::{Note, Op, Request};
+use crate::{Note, Op, Request, Result, Taken};
 
 /// The meaning of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,13 @@ enum Role {
 }
 
 const NEEDED: &str = "names as in nsecs=%llu dev=%d rwbs=%s sector=%llu nr_sector=%u, or a header with these names";
+
+/// Bytes of a page of PostgreSQL, as its packages are built.
+pub(crate) const DATABASE_PAGE_BYTES: u32 = 8192;
+
+/// Names of volumes that show where the trace was recorded.
+const FILE: &[u8] = b"file";
+const RELATION: &[u8] = b"relation";
 
 /// Beginnings of lines that are no requests.
 const REMARKS: [&[u8]; 4] = [b"Attaching ", b"Attached ", b"@", b"stdin:"];
@@ -80,6 +89,27 @@ impl Lines for Parser {
     fn notes(&self) -> Vec<Note> {
         self.losses.note().into_iter().collect()
     }
+}
+
+/// The level of the trace in `input`, which is at its beginning, by the names in its header.
+pub(crate) fn taken(input: &mut Input) -> Result<Taken> {
+    if input.data().is_empty() {
+        input.fill()?;
+    }
+    let has_place = |word: &[u8]| matches!(role(word), Role::Place { .. });
+    let words = |line: &[u8]| -> Vec<Vec<u8>> {
+        line.split(|byte| byte.is_ascii_whitespace()).map(<[u8]>::to_ascii_lowercase).collect()
+    };
+    let mut lines = input.data().split(|byte| *byte == b'\n').map(words);
+    let header = lines.find(|words| words.iter().any(|word| has_place(word))).unwrap_or_default();
+    let names = |name: &[u8]| header.iter().any(|word| word == name);
+    Ok(if names(FILE) {
+        Taken::Above
+    } else if names(RELATION) {
+        Taken::Database
+    } else {
+        Taken::Below
+    })
 }
 
 /// Whether a line can be one by which bpftrace reports lost events.
@@ -194,7 +224,7 @@ fn role(name: &[u8]) -> Role {
         b"nr_sector" | b"nr_sectors" | b"sectors" => Role::Length { unit_bytes: SECTOR_BYTES },
         b"bytes" | b"size" | b"length" => Role::Length { unit_bytes: 1 },
         b"dev" | b"device" => Role::Device,
-        b"disk" => Role::Disk,
+        b"disk" | FILE | RELATION => Role::Disk,
         b"pid" => Role::Process,
         b"comm" => Role::Program,
         _ if [&b"time"[..], b"ts", b"timestamp"].iter().any(|time| bare.starts_with(time)) => {

@@ -205,7 +205,7 @@ impl Format {
     /// The level at which its traces are recorded, if that is part of the format.
     fn taken(self) -> Option<Taken> {
         match self {
-            Blkparse | Blktrace | Perf | Biosnoop | Bpftrace => Some(Taken::Below),
+            Blkparse | Blktrace | Perf | Biosnoop => Some(Taken::Below),
             Strace => Some(Taken::Above),
             _ => None,
         }
@@ -261,8 +261,10 @@ impl FromStr for Format {
 }
 
 /// The trace in `input`, which is at its beginning.
-pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Result<Opened> {
-    let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
+pub(crate) fn open(format: Format, mut input: Input, options: &ReadOptions) -> Result<Opened> {
+    let taken = if format == Bpftrace { Some(bpftrace::taken(&mut input)?) } else { format.taken() };
+    let of_trace = format.block_bytes().or((taken == Some(Taken::Database)).then_some(bpftrace::DATABASE_PAGE_BYTES));
+    let block_bytes = options.block_bytes.or(of_trace).unwrap_or(BLOCK_BYTES_DEFAULT);
     let limit = options.limit.unwrap_or(u64::MAX);
     let bounds = Bounds { limit, skips_bad: options.skip_bad };
     let columns = options.columns.as_ref();
@@ -301,5 +303,5 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
         }
         Parquet => return parquet::open(input, options),
     };
-    Ok(Opened { format, block_bytes, taken: format.taken(), requests })
+    Ok(Opened { format, block_bytes, taken, requests })
 }

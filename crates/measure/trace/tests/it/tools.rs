@@ -9,7 +9,7 @@ use std::path::Path;
 
 use nigh_trace::error::Place;
 use nigh_trace::format::blkparse::Action;
-use nigh_trace::{Error, Format, Note, Op, ReadOptions, Request, from_reader};
+use nigh_trace::{Error, Format, Note, Op, ReadOptions, Request, Taken, from_reader};
 
 const SECTOR: u64 = 512;
 /// Disk 254:0.
@@ -151,6 +151,22 @@ fn biosnoop() {
     assert_eq!((requests[1].op, requests.len()), (Op::Flush, 2));
     refused(Format::Biosnoop, b"0.5 x 1 sda Q 8 4096 0.1\n", 1, "0.5 x", "kind of request");
     refused(Format::Biosnoop, b"0.5 x 1 sda R 8 4096 0.1\nx x 1 sda R 8 4096 0.1\n", 2, "`x`", "a time");
+}
+
+#[test]
+fn bpftrace_shows_where_it_recorded() {
+    for (name, taken, block_bytes) in
+        [("disk", Taken::Below, 4096), ("file", Taken::Above, 4096), ("relation", Taken::Database, 8192)]
+    {
+        let text =
+            format!("Attaching 3 probes...\nnsecs op {name} offset bytes pid\n402 read 1663-5-7-0 8192 8192 77\n");
+        for format in [None, Some(Format::Bpftrace)] {
+            let options = ReadOptions { format, ..ReadOptions::default() };
+            let opened = from_reader(Cursor::new(text.clone()), Path::new("sample"), &options).unwrap();
+            let found = (opened.format, opened.taken, opened.block_bytes);
+            assert_eq!(found, (Format::Bpftrace, Some(taken), block_bytes), "{name}");
+        }
+    }
 }
 
 #[test]
