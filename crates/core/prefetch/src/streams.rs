@@ -20,6 +20,13 @@ struct Stream {
     run: Option<Run>,
 }
 
+impl Stream {
+    /// Number of blocks that were fetched for it and that it has not reached.
+    fn waiting(&self) -> u64 {
+        self.window.end().saturating_sub(self.end)
+    }
+}
+
 /// The streams that are remembered.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
@@ -112,7 +119,7 @@ impl Streams {
                 _ => u64::MAX,
             };
             let (most, room) = limits();
-            most.min(self.fitting(room)).min(remaining)
+            most.min(self.fitting(room, &found)).min(remaining)
         } else {
             0
         };
@@ -168,11 +175,21 @@ impl Streams {
         ahead(blocks.end, &window)
     }
 
-    /// The longest window with which two windows of each active stream fit in `room` blocks: the one that is read, and the next one. A
-    /// stream is active if fewer than `room` references have followed its last one.
-    fn fitting(&self, room: u64) -> u64 {
-        let active = self.streams.iter().filter(|stream| self.references - stream.used < room).count();
-        (room / (2 * active.max(1) as u64)).max(WINDOW_LEAST)
+    /// The longest window for the stream that was `found`, so that windows fit in `room` blocks: half of an equal part for each active stream, because it
+    /// has two windows, the one that is read and the next one. With `auto`, it is half of the room that the other active streams leave, if that is
+    /// more. A stream is active if fewer than `room` references have followed its last one.
+    fn fitting(&self, room: u64, found: &Found) -> u64 {
+        let own = if let Found::Stream(at) = *found { Some(at) } else { None };
+        let (mut active, mut waiting) = (0, 0);
+        for (at, stream) in self.streams.iter().enumerate() {
+            if self.references - stream.used < room {
+                active += 1;
+                waiting += if own == Some(at) { 0 } else { stream.waiting() };
+            }
+        }
+        let part = room / active.max(1);
+        let left = if self.runs.is_some() { room.saturating_sub(waiting) } else { 0 };
+        (part.max(left) / 2).max(WINDOW_LEAST)
     }
 
     /// With `auto`, adds `blocks` to the statistics and returns their run.
@@ -377,6 +394,29 @@ mod tests {
             longest
         };
         assert_eq!([longest(1, 1000), longest(1, 40), longest(3, 60), longest(4, 8)], [32, 20, 10, WINDOW_LEAST]);
+    }
+
+    /// With `auto`, a long run gets the room that short ones do not use; with `linux`, all parts are equal.
+    #[test]
+    fn a_stream_gets_the_room_that_others_leave() {
+        let longest = |mut streams: Streams| {
+            let mut read = |block: u64, missed: bool| {
+                let reference = Reference { file: 1, blocks: block..block + 1, missed, end: u64::MAX };
+                streams.linux(&reference, || (32, 64), |_| 0).map_or(0, |ahead| ahead.end - ahead.start)
+            };
+            let mut longest = 0;
+            for at in 0..600 {
+                if at % 8 == 0 {
+                    // A run of four blocks, with a window that ends with it.
+                    (0..4).for_each(|block| _ = read(1_000_000 + 1000 * at + block, block < 2));
+                }
+                let ahead = read(at, at < 2);
+                longest = longest.max(if at < 300 { 0 } else { ahead });
+            }
+            longest
+        };
+        let [auto, linux] = [Streams::adaptive(32), Streams::new(32)].map(longest);
+        assert!(auto >= 24 && linux <= 8, "{auto}, {linux}");
     }
 
     #[test]
