@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::Reference;
 use crate::runs::{Run, Runs};
 use crate::window::Window;
+use crate::{Limits, Reference};
 
 /// A stream with a window.
 #[derive(Clone, Copy, Debug)]
@@ -99,12 +99,12 @@ impl Streams {
         (follows || blocks.end - blocks.start > 1).then(|| blocks.end..blocks.end + 1)
     }
 
-    /// Linux's read-ahead. `limits` returns the most blocks of a window, and of all windows; `before` counts the cached blocks before the
-    /// reference.
+    /// Linux's read-ahead. `limits` is called as for [`crate::Prefetcher::reference`], and its `longest` holds for every window; `before` counts the
+    /// cached blocks before the reference.
     pub(crate) fn linux(
         &mut self,
         reference: &Reference,
-        limits: impl FnOnce() -> (u64, u64),
+        limits: impl FnOnce() -> Limits,
         before: impl FnOnce(u64) -> u64,
     ) -> Option<Range<u64>> {
         let Reference { file, ref blocks, missed, .. } = *reference;
@@ -113,15 +113,15 @@ impl Streams {
         let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
         let run = self.run(&found, blocks);
         // Other references begin no window.
-        let most = if missed || at_marker {
+        let (most, request_blocks) = if missed || at_marker {
             let remaining = match (&self.runs, &run) {
                 (Some(runs), Some(run)) => runs.remaining(run, blocks.end).saturating_add(blocks.end - blocks.start),
                 _ => u64::MAX,
             };
-            let (most, room) = limits();
-            most.min(self.fitting(room, &found)).min(remaining)
+            let Limits { room, longest, request_blocks } = limits();
+            (longest.min(self.fitting(room, &found)).min(remaining), request_blocks)
         } else {
-            0
+            (0, None)
         };
         // With statistics, cached blocks before a miss are no evidence.
         let traces = missed && self.runs.is_none();
@@ -154,7 +154,10 @@ impl Streams {
             return ahead(from, &stream.window);
         }
         let begins = match (&self.runs, &run) {
-            (Some(runs), Some(run)) => missed && runs.begins_window(run),
+            (Some(runs), Some(run)) => {
+                let ahead = || Window::begin(blocks, most).end().saturating_sub(blocks.end);
+                missed && runs.begins_window(run, ahead(), request_blocks)
+            }
             _ => {
                 missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel(..)))
             }
@@ -271,8 +274,16 @@ mod tests {
             most: u64,
             before: impl FnOnce(u64) -> u64,
         ) -> Option<Range<u64>> {
-            self.linux(&Reference { file, blocks: blocks.clone(), missed, end: u64::MAX }, || (most, u64::MAX), before)
+            self.linux(
+                &Reference { file, blocks: blocks.clone(), missed, end: u64::MAX },
+                || limits(most, u64::MAX),
+                before,
+            )
         }
+    }
+
+    fn limits(longest: u64, room: u64) -> Limits {
+        Limits { room, longest, request_blocks: None }
     }
 
     /// The blocks fetched for a reader of `requests`, as (demanded, fetched ahead) of each request.
@@ -387,7 +398,7 @@ mod tests {
                 for stream in 0..count {
                     let block = (stream + 1) * 10_000 + at;
                     let reference = Reference { file: count, blocks: block..block + 1, missed: at < 2, end: u64::MAX };
-                    let ahead = streams.linux(&reference, || (32, room), |_| 0);
+                    let ahead = streams.linux(&reference, || limits(32, room), |_| 0);
                     longest = longest.max(ahead.map_or(0, |ahead| ahead.end - ahead.start));
                 }
             }
@@ -402,7 +413,7 @@ mod tests {
         let longest = |mut streams: Streams| {
             let mut read = |block: u64, missed: bool| {
                 let reference = Reference { file: 1, blocks: block..block + 1, missed, end: u64::MAX };
-                streams.linux(&reference, || (32, 64), |_| 0).map_or(0, |ahead| ahead.end - ahead.start)
+                streams.linux(&reference, || limits(32, 64), |_| 0).map_or(0, |ahead| ahead.end - ahead.start)
             };
             let mut longest = 0;
             for at in 0..600 {
