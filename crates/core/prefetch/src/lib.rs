@@ -98,12 +98,15 @@ impl Prefetcher {
             Algorithm::None => None,
             Algorithm::OneBlock(streams) => streams.one_block(file, blocks, missed),
             Algorithm::Sequential(streams) => streams.sequential(file, blocks),
-            Algorithm::Linux { most, streams } => streams.linux(reference, || (*most, limits().room), before),
+            Algorithm::Linux { most, streams } => {
+                streams.linux(reference, || Limits { longest: *most, ..limits() }, before)
+            }
             Algorithm::Auto { least, most, streams } => {
                 let limits = || {
                     let Limits { room, longest, request_blocks } = limits();
-                    let costs = request_blocks.map_or(*least, |blocks| blocks.clamp(*least, *most));
-                    (costs.min(longest.max(*least)), room)
+                    let request_blocks = request_blocks.map(|blocks| blocks.min(*most));
+                    let longest = request_blocks.unwrap_or(0).max(*least).min(longest.max(*least));
+                    Limits { room, longest, request_blocks }
                 };
                 streams.linux(reference, limits, before)
             }

@@ -39,7 +39,7 @@ const READS: usize = 8;
 /// Number of counters by length; the last one counts all longer runs.
 const LENGTHS: usize = 16;
 
-/// Least share of runs that continued for a window to begin.
+/// Least share of runs that continued for a window to begin, if a request costs the device no more than the window's transfer.
 const BEGIN_LEAST: f64 = 0.5;
 
 /// Least share of runs that reached the end of a window.
@@ -95,9 +95,12 @@ impl Runs {
         }
     }
 
-    /// Whether a window begins: enough runs of as many reads continued.
-    pub(crate) fn begins_window(&self, run: &Run) -> bool {
-        self.reads[usize::from(run.reads)].value() >= BEGIN_LEAST
+    /// Whether a window begins that fetches `ahead` blocks: enough runs of as many reads continued. If the transfer of more blocks than these takes
+    /// the device as long as a request (`request_blocks`), it begins if the requests that it saves take longer than its transfers in vain.
+    pub(crate) fn begins_window(&self, run: &Run, ahead: u64, request_blocks: Option<u64>) -> bool {
+        let share = self.reads[usize::from(run.reads)].value();
+        let saved = request_blocks.unwrap_or(0) as f64 * share;
+        share >= BEGIN_LEAST || saved >= ahead as f64 * (1.0 - share)
     }
 
     /// Number of blocks that most runs of this length still had, up to a power of two of their length. `run` ends at `end`.
@@ -132,7 +135,7 @@ mod tests {
     fn random_reads_begin_no_window() {
         let mut runs = Runs::new();
         let run = runs.start(&(7..8));
-        assert!(!runs.begins_window(&run), "one read");
+        assert!(!runs.begins_window(&run, 3, None), "one read");
         for _ in 0..40 {
             add(&mut runs, 9, 1);
             // Neighbours by chance.
@@ -140,7 +143,22 @@ mod tests {
         }
         let mut run = runs.start(&(7..8));
         runs.extend(&mut run, 8, &(8..9));
-        assert!(!runs.begins_window(&run));
+        assert!(!runs.begins_window(&run, 3, None));
+    }
+
+    /// One in ten reads continues: a window begins where a request costs at least nine times its transfer.
+    #[test]
+    fn windows_begin_where_requests_are_dear() {
+        let mut runs = Runs::new();
+        for _ in 0..100 {
+            add(&mut runs, 9, 1);
+            add(&mut runs, 1, 2);
+        }
+        let run = runs.start(&(7..8));
+        let begins = |ahead, request_blocks| runs.begins_window(&run, ahead, Some(request_blocks));
+        assert!(!begins(3, 20) && begins(3, 40));
+        assert!(!begins(1, 5) && begins(1, 15), "shorter ones earlier");
+        assert!(!runs.begins_window(&run, 1, None), "not where this is unknown");
     }
 
     #[test]
@@ -148,7 +166,7 @@ mod tests {
         let mut runs = Runs::new();
         add(&mut runs, 50, 20);
         let mut run = runs.start(&(7..8));
-        assert!(runs.begins_window(&run), "the first read");
+        assert!(runs.begins_window(&run, 3, None), "the first read");
         assert_eq!(runs.remaining(&run, 8), 15, "the power of two before 20 blocks");
         for block in 8..28 {
             runs.extend(&mut run, block, &(block..block + 1));
@@ -166,7 +184,7 @@ mod tests {
             runs.start(&(first..first + 32));
         }
         let run = runs.start(&(5..37));
-        assert!(!runs.begins_window(&run));
+        assert!(!runs.begins_window(&run, 32, None));
         assert_eq!(runs.remaining(&run, 37), 32);
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::Reference;
 use crate::runs::{Run, Runs};
 use crate::window::Window;
+use crate::{Limits, Reference};
 
 /// A stream with a window.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,13 @@ struct Stream {
     used: u64,
     /// With `auto`, its run.
     run: Option<Run>,
+}
+
+impl Stream {
+    /// Number of blocks that were fetched for it and that it has not reached.
+    fn waiting(&self) -> u64 {
+        self.window.end().saturating_sub(self.end)
+    }
 }
 
 /// The streams that are remembered.
@@ -92,12 +99,12 @@ impl Streams {
         (follows || blocks.end - blocks.start > 1).then(|| blocks.end..blocks.end + 1)
     }
 
-    /// Linux's read-ahead. `limits` returns the most blocks of a window, and of all windows; `before` counts the cached blocks before the
-    /// reference.
+    /// Linux's read-ahead. `limits` is called as for [`crate::Prefetcher::reference`], and its `longest` holds for every window; `before` counts the
+    /// cached blocks before the reference.
     pub(crate) fn linux(
         &mut self,
         reference: &Reference,
-        limits: impl FnOnce() -> (u64, u64),
+        limits: impl FnOnce() -> Limits,
         before: impl FnOnce(u64) -> u64,
     ) -> Option<Range<u64>> {
         let Reference { file, ref blocks, missed, .. } = *reference;
@@ -106,15 +113,15 @@ impl Streams {
         let at_marker = matches!(found, Found::Stream(at) if blocks.contains(&self.streams[at].window.marker()));
         let run = self.run(&found, blocks);
         // Other references begin no window.
-        let most = if missed || at_marker {
+        let (most, request_blocks) = if missed || at_marker {
             let remaining = match (&self.runs, &run) {
                 (Some(runs), Some(run)) => runs.remaining(run, blocks.end).saturating_add(blocks.end - blocks.start),
                 _ => u64::MAX,
             };
-            let (most, room) = limits();
-            most.min(self.fitting(room)).min(remaining)
+            let Limits { room, longest, request_blocks } = limits();
+            (longest.min(self.fitting(room, &found)).min(remaining), request_blocks)
         } else {
-            0
+            (0, None)
         };
         // With statistics, cached blocks before a miss are no evidence.
         let traces = missed && self.runs.is_none();
@@ -147,7 +154,10 @@ impl Streams {
             return ahead(from, &stream.window);
         }
         let begins = match (&self.runs, &run) {
-            (Some(runs), Some(run)) => missed && runs.begins_window(run),
+            (Some(runs), Some(run)) => {
+                let ahead = || Window::begin(blocks, most).end().saturating_sub(blocks.end);
+                missed && runs.begins_window(run, ahead(), request_blocks)
+            }
             _ => {
                 missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel(..)))
             }
@@ -168,11 +178,21 @@ impl Streams {
         ahead(blocks.end, &window)
     }
 
-    /// The longest window with which two windows of each active stream fit in `room` blocks: the one that is read, and the next one. A
-    /// stream is active if fewer than `room` references have followed its last one.
-    fn fitting(&self, room: u64) -> u64 {
-        let active = self.streams.iter().filter(|stream| self.references - stream.used < room).count();
-        (room / (2 * active.max(1) as u64)).max(WINDOW_LEAST)
+    /// The longest window for the stream that was `found`, so that windows fit in `room` blocks: half of an equal part for each active stream, because it
+    /// has two windows, the one that is read and the next one. With `auto`, it is half of the room that the other active streams leave, if that is
+    /// more. A stream is active if fewer than `room` references have followed its last one.
+    fn fitting(&self, room: u64, found: &Found) -> u64 {
+        let own = if let Found::Stream(at) = *found { Some(at) } else { None };
+        let (mut active, mut waiting) = (0, 0);
+        for (at, stream) in self.streams.iter().enumerate() {
+            if self.references - stream.used < room {
+                active += 1;
+                waiting += if own == Some(at) { 0 } else { stream.waiting() };
+            }
+        }
+        let part = room / active.max(1);
+        let left = if self.runs.is_some() { room.saturating_sub(waiting) } else { 0 };
+        (part.max(left) / 2).max(WINDOW_LEAST)
     }
 
     /// With `auto`, adds `blocks` to the statistics and returns their run.
@@ -254,8 +274,16 @@ mod tests {
             most: u64,
             before: impl FnOnce(u64) -> u64,
         ) -> Option<Range<u64>> {
-            self.linux(&Reference { file, blocks: blocks.clone(), missed, end: u64::MAX }, || (most, u64::MAX), before)
+            self.linux(
+                &Reference { file, blocks: blocks.clone(), missed, end: u64::MAX },
+                || limits(most, u64::MAX),
+                before,
+            )
         }
+    }
+
+    fn limits(longest: u64, room: u64) -> Limits {
+        Limits { room, longest, request_blocks: None }
     }
 
     /// The blocks fetched for a reader of `requests`, as (demanded, fetched ahead) of each request.
@@ -370,13 +398,36 @@ mod tests {
                 for stream in 0..count {
                     let block = (stream + 1) * 10_000 + at;
                     let reference = Reference { file: count, blocks: block..block + 1, missed: at < 2, end: u64::MAX };
-                    let ahead = streams.linux(&reference, || (32, room), |_| 0);
+                    let ahead = streams.linux(&reference, || limits(32, room), |_| 0);
                     longest = longest.max(ahead.map_or(0, |ahead| ahead.end - ahead.start));
                 }
             }
             longest
         };
         assert_eq!([longest(1, 1000), longest(1, 40), longest(3, 60), longest(4, 8)], [32, 20, 10, WINDOW_LEAST]);
+    }
+
+    /// With `auto`, a long run gets the room that short ones do not use; with `linux`, all parts are equal.
+    #[test]
+    fn a_stream_gets_the_room_that_others_leave() {
+        let longest = |mut streams: Streams| {
+            let mut read = |block: u64, missed: bool| {
+                let reference = Reference { file: 1, blocks: block..block + 1, missed, end: u64::MAX };
+                streams.linux(&reference, || limits(32, 64), |_| 0).map_or(0, |ahead| ahead.end - ahead.start)
+            };
+            let mut longest = 0;
+            for at in 0..600 {
+                if at % 8 == 0 {
+                    // A run of four blocks, with a window that ends with it.
+                    (0..4).for_each(|block| _ = read(1_000_000 + 1000 * at + block, block < 2));
+                }
+                let ahead = read(at, at < 2);
+                longest = longest.max(if at < 300 { 0 } else { ahead });
+            }
+            longest
+        };
+        let [auto, linux] = [Streams::adaptive(32), Streams::new(32)].map(longest);
+        assert!(auto >= 24 && linux <= 8, "{auto}, {linux}");
     }
 
     #[test]
