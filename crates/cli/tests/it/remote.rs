@@ -306,7 +306,7 @@ fn survives_kills(mode: &str, connections: u32) {
     let (rear_folder, folder) = (Folder::new(), Folder::new());
     let image = rear_folder.empty_image("image", SIZE as u64);
     // It writes back late, so that a kill loses much.
-    let start = || rear_folder.serve(&[&format!("d={image}"), "--memory", "64M"]);
+    let start = || rear_folder.serve(&[&format!("d={image}"), "--memory", "64M", "--accept-loss"]);
     let mut rear = Some(start());
     let socket = rear_folder.path("socket");
     let target = format!("nbd+unix:///d?socket={}&x-connections={connections}", socket.display());
