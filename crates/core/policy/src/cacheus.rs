@@ -1,8 +1,8 @@
 //! CACHEUS: a scan-resistant LRU or a churn-resistant LFU chooses each victim, at random by weights; an expert whose victims are
 //! referenced again loses weight, at a rate that follows the hit ratio.
 //!
-//! SR-LRU (section 4.3) has two lists. New blocks enter R, and a block that is referenced again moves to SR, whose oldest block is demoted to
-//! R. References to demoted blocks make SR larger, and returns of new blocks from the history make R larger. CR-LFU (section 4.4) chooses
+//! SR-LRU has two lists. New blocks enter R, and a block that is referenced again moves to SR, whose oldest block is demoted to
+//! R. References to demoted blocks make SR larger, and returns of new blocks from the history make R larger. CR-LFU chooses
 //! the most recently used of the blocks with the fewest references.
 //!
 //! The paper's program has these details, which are kept: each history has half as many blocks as the cache; a block that returns keeps its
@@ -81,7 +81,7 @@ pub struct Cacheus {
     forgotten: Vec<Slot>,
 }
 
-/// The learning rate and what it is adapted by (section 4.2): a hill climb on the hit ratio of periods as long as the cache.
+/// The learning rate and what it is adapted by: a hill climb on the hit ratio of periods as long as the cache.
 #[derive(Debug)]
 struct Rate {
     now: f64,
