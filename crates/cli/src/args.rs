@@ -713,7 +713,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "PROFILE", add = completion::devices())]
     pub(crate) device: Option<String>,
     /// Compare levels of these sizes below the memory, on a modelled device, with no level: time, p99, bytes written to the
-    /// level, and cost. Sizes are lists and ranges as in 'nigh sim --size'
+    /// level, and cost. Sizes are lists and ranges, as 64G..1T
     #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
     pub(crate) level: Option<String>,
     /// The price of the level, such as 0.1/GiB, in the currency of --cost

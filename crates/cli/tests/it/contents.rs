@@ -158,7 +158,7 @@ fn slips_are_one_line() {
         (good, &["--content", "lzma"], "--content lzma"),
         (good, &["--policy", "lirs"], "needs --policy lru"),
         (good, &["--block-size", "8K"], "set --block-size"),
-        (good, &["--csv"], "--html and --csv need --device"),
+        (good, &["--csv"], "--html, --svg and --csv need --device"),
         (good, &["--content-cpu", "5%"], "--device"),
         (good, &["--device", "net-volume", "--content", "lpu"], "without --device only"),
         (good, &["--device", "net-volume", "--content-cpu", "2"], "from 1% to 100%"),

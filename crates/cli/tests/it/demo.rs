@@ -25,7 +25,8 @@ fn serves_through_each_policy_and_agrees_with_the_replay() {
     let text = String::from_utf8(output.stdout).unwrap();
     // Of the two tables: what was served, and that beside the replay.
     let rows = |policy: &str| -> Vec<Vec<f64>> {
-        let of_policy = text.lines().filter(|line| line.split_whitespace().next() == Some(policy));
+        let is_row = |line: &&str| line.split_whitespace().next() == Some(policy) && line.contains(" % ");
+        let of_policy = text.lines().filter(is_row);
         let words = of_policy.map(|line| line.split_whitespace().filter_map(|word| word.parse().ok()).collect());
         words.collect()
     };
