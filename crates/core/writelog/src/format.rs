@@ -29,8 +29,8 @@ const GROUP_MAGIC: &[u8; 8] = b"nighwlg1";
 const SUM_AT: usize = BLOCK as usize - 8;
 const ENTRIES_AT: usize = 80;
 const ENTRY_BYTES: usize = 24;
-/// Counts and positions on a device are below this: they have room to grow for as long as any device lives.
-const COUNT_MOST: u64 = 1 << 62;
+/// Counts, and positions in blocks, are below this: they have room to grow for as long as any device lives, and fit in bytes.
+const COUNT_MOST: u64 = 1 << 48;
 /// The most entries of a group.
 pub(crate) const ENTRIES_MAX: usize = (SUM_AT - ENTRIES_AT) / ENTRY_BYTES;
 
