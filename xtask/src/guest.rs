@@ -2,6 +2,7 @@
 
 pub(crate) mod readahead;
 pub(crate) mod restarts;
+mod server;
 pub(crate) mod vhost;
 
 use std::collections::BTreeSet;

@@ -5,14 +5,13 @@
 //! must see no error. At last it is killed in write-back mode: the guest must see an error, and no older data.
 
 use std::fs;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
+use super::server::{Server, nigh};
 use super::{boot, debian, is_possible, kernel, libraries, packed, place, qemu};
 use crate::run::{builds, cargo, check, root};
 
@@ -155,7 +154,7 @@ pub(crate) fn run(rounds: u32) -> anyhow::Result<()> {
                     );
                 }
                 // Without its log, the disk is served when that is empty.
-                let mut drain = Command::new(builds().join("release/nigh"));
+                let mut drain = nigh();
                 check(drain.args(["ctl", "export", "drain", "root", "--control"]).arg(&site.control))?;
                 server.take().context("it runs")?.end()?;
                 server = Some(site.start(Way::Orderly, &[])?);
@@ -177,7 +176,7 @@ pub(crate) fn run(rounds: u32) -> anyhow::Result<()> {
 
 impl Site {
     fn start(&self, way: Way, more: &[&str]) -> anyhow::Result<Server> {
-        let mut serve = Command::new(builds().join("release/nigh"));
+        let mut serve = nigh();
         let target = format!("root={}", self.disk.display());
         match way {
             Way::Orderly | Way::Replace => serve.arg("serve").arg(target),
@@ -186,24 +185,15 @@ impl Site {
         };
         serve.args(["--memory", "32M", "--log", "warn"]).args(more);
         serve.arg("--listen").arg(format!("unix:{}", self.socket.display())).arg("--control").arg(&self.control);
-        let mut server = Server(serve.stdin(Stdio::null()).spawn().context("nigh serve")?);
-        if !more.is_empty() {
-            return Ok(server);
-        }
-        let begin = Instant::now();
-        while UnixStream::connect(&self.socket).is_err() {
-            let ended = server.0.try_wait()?;
-            ensure!(ended.is_none() && begin.elapsed() < PATIENCE, "nigh serve did not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(server)
+        let server = Server::start(&mut serve)?;
+        if more.is_empty() { server.listening(&self.socket, PATIENCE) } else { Ok(server) }
     }
 
     /// Waits until the guest has written something to the server.
     fn wait_for_writes(&self) -> anyhow::Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
-            let mut ctl = Command::new(builds().join("release/nigh"));
+            let mut ctl = nigh();
             let output = ctl.args(["ctl", "status", "--json", "--control"]).arg(&self.control).output()?;
             // The server may not listen yet.
             let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -222,38 +212,19 @@ impl Site {
             Way::Replace => {
                 let mut next = self.start(way, &["--replace"])?;
                 let begin = Instant::now();
-                while server.0.try_wait()?.is_none() {
-                    let ended = next.0.try_wait()?;
+                let status = loop {
+                    if let Some(status) = server.ended()? {
+                        break status;
+                    }
+                    let ended = next.ended()?;
                     ensure!(ended.is_none() && begin.elapsed() < PATIENCE, "the next server does not serve: {ended:?}");
                     std::thread::sleep(Duration::from_millis(5));
-                }
-                let status = server.0.wait()?;
-                if !status.success() {
-                    bail!("the server that was replaced ended with {status}");
-                }
+                };
+                ensure!(status.success(), "the server that was replaced ended with {status}");
                 return Ok(next);
             }
             Way::KillThrough | Way::KillLog => drop(server),
         }
         self.start(way, &[])
-    }
-}
-
-/// A server, killed when dropped.
-struct Server(Child);
-
-impl Server {
-    /// Has it end in order.
-    fn end(mut self) -> anyhow::Result<()> {
-        check(Command::new("kill").arg("-TERM").arg(self.0.id().to_string()))?;
-        let status = self.0.wait()?;
-        ensure!(status.success(), "nigh serve ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ended = self.0.kill().and_then(|()| self.0.wait());
     }
 }

@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
+use super::server::{Server, nigh};
 use super::{boot, debian, is_possible, kernel, libraries, packed, place, qemu};
-use crate::run::{builds, cargo, check, root};
+use crate::run::{cargo, check, root};
 
 /// Programs that the guest runs.
 const PROGRAMS: [&str; 3] = ["/usr/bin/fio", "/sbin/mke2fs", "/sbin/e2fsck"];
@@ -77,7 +77,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (kernel, image) = (kernel(&unpacked)?, packed(&tree, &unpacked, START)?);
     let (disk, socket) = (folder.join("vhost.disk"), folder.join("vhost.socket"));
     fs::File::create(&disk)?.set_len(DISK_BYTES)?;
-    let mut server = Some(Server::start(&disk, &socket)?);
+    let mut server = Some(serve(&disk, &socket)?);
     let mut qemu = qemu(&kernel, &image);
     qemu.args(["-m", "512", "-object", "memory-backend-memfd,id=mem,size=512M,share=on"]);
     qemu.args(["-machine", "q35,memory-backend=mem"]);
@@ -89,11 +89,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
         match line {
             "restart" => {
                 server.take().context("it runs")?.end()?;
-                server = Some(Server::start(&disk, &socket)?);
+                server = Some(serve(&disk, &socket)?);
             }
             "kill" => {
                 drop(server.take());
-                server = Some(Server::start(&disk, &socket)?);
+                server = Some(serve(&disk, &socket)?);
             }
             _ => passed |= line == "passed",
         }
@@ -104,36 +104,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server, killed when dropped.
-struct Server(Child);
-
-impl Server {
-    fn start(disk: &Path, socket: &Path) -> anyhow::Result<Server> {
-        let mut serve = Command::new(builds().join("release/nigh"));
-        serve.arg("serve").arg(format!("root={}", disk.display())).args(["--memory", "32M", "--log", "warn"]);
-        serve.arg("--vhost-user").arg(format!("root={}", socket.display()));
-        let mut server = Server(serve.stdin(Stdio::null()).spawn().context("nigh serve")?);
-        let begin = Instant::now();
-        // That of a killed server is removed first.
-        while std::os::unix::net::UnixStream::connect(socket).is_err() {
-            let ended = server.0.try_wait()?;
-            ensure!(ended.is_none() && begin.elapsed() < Duration::from_secs(10), "nigh serve did not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(server)
-    }
-
-    /// Has it end in order.
-    fn end(mut self) -> anyhow::Result<()> {
-        check(Command::new("kill").arg("-TERM").arg(self.0.id().to_string()))?;
-        let status = self.0.wait()?;
-        ensure!(status.success(), "nigh serve ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ended = self.0.kill().and_then(|()| self.0.wait());
-    }
+fn serve(disk: &Path, socket: &Path) -> anyhow::Result<Server> {
+    let mut serve = nigh();
+    serve.arg("serve").arg(format!("root={}", disk.display())).args(["--memory", "32M", "--log", "warn"]);
+    serve.arg("--vhost-user").arg(format!("root={}", socket.display()));
+    Server::start(&mut serve)?.listening(socket, Duration::from_secs(10))
 }
