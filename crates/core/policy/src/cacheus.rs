@@ -12,6 +12,7 @@
 //! Choices: if R is empty, SR-LRU takes the oldest block of SR. A block that leaves although none comes in is chosen in the same way. A
 //! change of the cache's size keeps the size of R as far as it fits, and changes that of SR.
 
+use crate::experts::{LFU, LRU, Weights};
 use crate::heap::Heap;
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -22,16 +23,10 @@ use crate::{Access, Policy, Room, Slot};
 
 /// R's first share of the cache.
 const R_SHARE: f64 = 0.01;
-/// The greatest weight of an expert.
-const WEIGHT_MOST: f64 = 0.99;
 /// The range of the learning rate.
 const RATE: [f64; 2] = [0.001, 1.0];
 /// After so many periods without improvement, the learning rate begins again.
 const PATIENCE: u32 = 10;
-
-/// An expert, by which histories and weights are indexed.
-const LRU: usize = 0;
-const LFU: usize = 1;
 
 /// The place of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +64,7 @@ pub struct Cacheus {
     /// The ghosts of each expert, the one evicted last first.
     histories: [List; 2],
     history_most: u32,
-    weights: [f64; 2],
+    weights: Weights,
     rate: Rate,
     capacity: u32,
     random: SplitMix64,
@@ -179,17 +174,14 @@ impl Cacheus {
             self.sr_limit = self.capacity - self.r_limit;
         }
         self.is_new[slot.index()] = false;
-        self.weights[expert] *= (-self.rate.now).exp();
-        let sum = self.weights[LRU] + self.weights[LFU];
-        let lru = (self.weights[LRU] / sum).clamp(1.0 - WEIGHT_MOST, WEIGHT_MOST);
-        self.weights = [lru, 1.0 - lru];
+        self.weights.regret(expert, self.rate.now);
     }
 
     /// Takes out the block that leaves.
     fn retire(&mut self) -> Slot {
         let oldest = self.r.back(&self.links).or_else(|| self.sr.back(&self.links)).expect("a block is resident");
         let (_, rarest) = self.frequency.least().expect("a block is resident");
-        let chosen = if self.random.unit() < self.weights[LRU] { LRU } else { LFU };
+        let chosen = self.weights.choose(&mut self.random);
         let victim = if chosen == LRU { oldest } else { rarest };
         self.take_out(victim);
         if oldest == rarest || self.history_most == 0 {
@@ -286,7 +278,7 @@ impl Configured for Cacheus {
             references: vec![0; slots],
             histories: [of_lru, of_lfu],
             history_most: (setup.capacity / 2).min(setup.ghosts / 2),
-            weights: [0.5; 2],
+            weights: Weights::equal(),
             rate: Rate::new(setup.capacity),
             capacity: setup.capacity,
             random: SplitMix64::new(params.number("seed")?),
@@ -432,11 +424,11 @@ impl Policy for Cacheus {
         assert_eq!(marked(ghosts, &self.is_new), self.new as usize, "new blocks are not counted right");
         assert_eq!(self.sr_limit + self.r_limit, self.capacity, "the limits are not those of the cache");
         assert!(self.histories.iter().all(|history| history.len() <= self.history_most), "a history is too long");
-        assert!((self.weights[LRU] + self.weights[LFU] - 1.0).abs() < 1e-9, "the weights are {:?}", self.weights);
+        self.weights.check();
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
-        report("lru_weight", (self.weights[LRU] * 1000.0).round() as u64);
+        report("lru_weight", self.weights.lru_thousandths());
         report("r", u64::from(self.r_limit));
     }
 }

@@ -5,6 +5,7 @@
 //! exceeds 0.99. Of blocks with the same number of references, the least recently used one is LFU's choice (the program takes the
 //! one with the least number). A block that leaves although none comes in is chosen in the same way.
 
+use crate::experts::{LFU, LRU, Weights};
 use crate::heap::Heap;
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -16,12 +17,6 @@ use crate::{Access, Policy, Room, Slot};
 
 /// The discount of a regret as old as the cache is large (section 3).
 const DISCOUNT: f64 = 0.005;
-/// The greatest weight of an expert.
-const WEIGHT_MOST: f64 = 0.99;
-
-/// An expert, by which histories and weights are indexed.
-const LRU: usize = 0;
-const LFU: usize = 1;
 
 /// The place of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +43,7 @@ pub struct Lecar {
     /// The ghosts of each expert, the one evicted last first.
     histories: [List; 2],
     history_most: u32,
-    weights: [f64; 2],
+    weights: Weights,
     rate: f64,
     capacity: u32,
     random: SplitMix64,
@@ -67,17 +62,14 @@ impl Lecar {
         self.state[slot.index()] = State::Returning;
         let age = (tick - self.left[slot.index()]) as f64;
         let regret = DISCOUNT.powf(age / f64::from(self.capacity));
-        self.weights[expert] *= (-self.rate * regret).exp();
-        let sum = self.weights[LRU] + self.weights[LFU];
-        let lru = (self.weights[LRU] / sum).clamp(1.0 - WEIGHT_MOST, WEIGHT_MOST);
-        self.weights = [lru, 1.0 - lru];
+        self.weights.regret(expert, self.rate * regret);
     }
 
     /// Takes out the block that leaves at time `now`.
     fn retire(&mut self, now: u64) -> Slot {
         let oldest = self.recency.back(&self.links).expect("a block is resident");
         let (_, rarest) = self.frequency.least().expect("a block is resident");
-        let chosen = if self.random.unit() < self.weights[LRU] { LRU } else { LFU };
+        let chosen = self.weights.choose(&mut self.random);
         let victim = if chosen == LRU { oldest } else { rarest };
         self.recency.unlink(&mut self.links, victim);
         self.frequency.remove(victim);
@@ -143,7 +135,7 @@ impl Configured for Lecar {
             left: vec![0; slots],
             histories: [of_lru, of_lfu],
             history_most: (setup.capacity / 2).min(setup.ghosts / 2),
-            weights: [0.5; 2],
+            weights: Weights::equal(),
             rate: params.real("rate")?,
             capacity: setup.capacity,
             random: SplitMix64::new(params.number("seed")?),
@@ -241,10 +233,10 @@ impl Policy for Lecar {
             assert_eq!(members.len(), all, "a slot says {state:?} and is not there");
         }
         assert!(self.histories.iter().all(|history| history.len() <= self.history_most), "a history is too long");
-        assert!((self.weights[LRU] + self.weights[LFU] - 1.0).abs() < 1e-9, "the weights are {:?}", self.weights);
+        self.weights.check();
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
-        report("lru_weight", (self.weights[LRU] * 1000.0).round() as u64);
+        report("lru_weight", self.weights.lru_thousandths());
     }
 }

@@ -18,6 +18,7 @@ pub mod curve;
 mod directory;
 pub mod dulo;
 pub mod eelru;
+mod experts;
 pub mod fbr;
 mod fenwick;
 pub mod fifo;
