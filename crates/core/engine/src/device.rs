@@ -19,6 +19,7 @@ impl Engine {
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
         self.fetch_predicted(now);
         self.pass_late_levels(now);
+        self.thaw_late(now);
         self.write_back(now);
         self.go_on_storing(now);
         let most = u64::from(self.config.limits.operation_bytes >> self.shift);

@@ -243,6 +243,7 @@ impl Engine {
             }
             _ => return Err(Refusal::NoVolume),
         }
+        self.end_freeze(volume);
         self.volumes.closing.push(volume);
         self.cleaner.make_due(&mut self.volumes, volume);
         self.pump(now);
@@ -329,14 +330,14 @@ impl Engine {
     }
 
     /// When `next_operation` should be called again even if nothing happens, in µs: for dirty blocks that reach the
-    /// limit of their age or whose write is to be tried again, and for levels that take too long. It is 0 if `step` has
+    /// limit of their age or whose write is to be tried again, for the end of a freeze, and for levels that take too long. It is 0 if `step` has
     /// something to do at once.
     pub fn next_wakeup(&self) -> Option<u64> {
         if self.can_step() {
             return Some(0);
         }
         let late = self.levels.all.iter().filter(|state| !state.late).filter_map(LevelState::late_at);
-        self.next_write_back().into_iter().chain(late).min()
+        self.next_write_back().into_iter().chain(self.next_thaw()).chain(late).min()
     }
 
     /// The device has finished `operation`: completely, or with an error, after which any part of it may have been done.

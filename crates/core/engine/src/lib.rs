@@ -29,6 +29,7 @@ mod fair;
 mod files;
 mod flushes;
 mod frames;
+mod freeze;
 mod late;
 mod level;
 mod levels;

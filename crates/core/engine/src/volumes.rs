@@ -19,6 +19,8 @@ pub(crate) struct Volumes {
     pub(crate) closing: Vec<Volume>,
     /// No volume is closed to be forgotten.
     pub(crate) ending: bool,
+    /// Volumes whose writes wait.
+    pub(crate) frozen: Vec<Volume>,
     /// Volumes that fail.
     pub(crate) failing: Vec<Volume>,
     /// Volumes that began to fail, or no longer do.

@@ -69,7 +69,8 @@ impl Engine {
         let edges = self.edges(request.volume, &part);
         let room =
             |engine: &mut Engine| engine.has_room(count + edges) || engine.make_room(request.volume, count + edges);
-        if !self.may_become_dirty(request.volume, count) || !room(self) {
+        let is_frozen = self.volumes.state(request.volume).frozen.is_some();
+        if is_frozen || !self.may_become_dirty(request.volume, count) || !room(self) {
             return false;
         }
         self.memory.reserved += edges;
@@ -344,7 +345,8 @@ impl Engine {
             for lock in 0..self.volumes.state_mut(volume).locks.len() {
                 let state = self.volumes.state_mut(volume);
                 let (id, blocks) = (state.locks[lock].request, state.locks[lock].blocks.clone());
-                let free = !state.locks[lock].started
+                let free = state.frozen.is_none()
+                    && !state.locks[lock].started
                     && !state.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
                     && !state.dirty.is_writing(blocks.clone());
                 if free && !self.is_in_use(volume, &blocks, id) {

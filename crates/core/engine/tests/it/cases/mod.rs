@@ -4,6 +4,7 @@ mod behaviour;
 mod change;
 mod failing;
 mod flushes;
+mod freeze;
 mod host;
 mod levels;
 mod published;

@@ -1,7 +1,7 @@
 //! Changes by an administrator while the engine is in use.
 
 use nigh_control::Allocation;
-use nigh_engine::Successor;
+use nigh_engine::{Successor, Volume};
 use nigh_policy::Spec;
 use rand::RngExt;
 
@@ -9,7 +9,7 @@ use crate::simulation::{World, policies};
 
 impl World {
     pub(crate) fn administer(&mut self) {
-        match self.random.random_range(0..4) {
+        match self.random.random_range(0..5) {
             0 => {
                 let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
                 self.engine.resize(capacity).expect("possible");
@@ -40,6 +40,7 @@ impl World {
                     self.engine.return_memory(self.now, surplus);
                 }
             }
+            3 => self.freeze_or_thaw(),
             _ if !self.levels.is_empty() && self.random.random_bool(0.1) => {
                 self.administer_level();
             }
@@ -53,5 +54,26 @@ impl World {
             }
         }
         self.replies();
+    }
+
+    fn freeze_or_thaw(&mut self) {
+        let at = self.random.random_range(0..self.disks.len());
+        let (volume, until) = (Volume(at as u32), self.now + self.random.random_range(1..50_000));
+        if self.random.random_bool(0.3) {
+            let was_frozen = self.frozen[at].take().is_some_and(|(until, _)| self.now < until);
+            assert!(self.engine.thaw(self.now, volume) || !was_frozen);
+        } else if self.engine.freeze(volume, until).is_ok() {
+            self.frozen[at] = Some((until, self.frozen[at].is_some_and(|(before, still)| self.now < before && still)));
+        }
+    }
+
+    /// The devices of a frozen volume have everything from some time on, and nothing changes them.
+    pub(crate) fn check_frozen(&mut self) {
+        for (at, frozen) in self.frozen.iter_mut().enumerate() {
+            let Some((until, was_still)) = frozen.filter(|&(until, _)| self.now < until) else { continue };
+            let is_still = self.engine.is_still(Volume(at as u32));
+            assert!(is_still || !was_still, "volume {at} changed while it was frozen");
+            *frozen = Some((until, is_still));
+        }
     }
 }

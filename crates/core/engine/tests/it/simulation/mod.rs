@@ -136,6 +136,8 @@ pub(crate) struct World {
     closed: Vec<bool>,
     /// Of those closed, volumes that drop what is dirty.
     discarding: Vec<bool>,
+    /// Of volumes that are frozen, the time until which they are, and whether they were still.
+    frozen: Vec<Option<(u64, bool)>>,
     /// Disks that fail everything from `Plan::dead_from` on.
     dying: Vec<bool>,
     now: u64,
@@ -270,6 +272,7 @@ impl World {
             noted: BTreeMap::new(),
             closed: vec![false; disks.len()],
             discarding: vec![false; disks.len()],
+            frozen: vec![None; disks.len()],
             dying,
             modes,
             ports,
@@ -305,6 +308,7 @@ impl World {
             }
             self.open(at);
             self.closed[at] = false;
+            self.frozen[at] = None;
             self.discarding[at] = false;
         }
     }
@@ -567,6 +571,7 @@ impl World {
 
     /// Gives the devices what the engine has for them.
     fn operations(&mut self) {
+        self.check_frozen();
         while let Some(operation) = self.next_operation() {
             if let Some(level) = World::level_of(operation.port) {
                 let fails = self.level_fails(level);
@@ -609,6 +614,8 @@ impl World {
     /// A flush of a device fails that was for another engine.
     fn fail_elsewhere(&mut self) {
         let at = self.random.random_range(0..self.disks.len());
+        // What the device forgot is written again.
+        self.frozen[at] = self.frozen[at].map(|(until, _)| (until, false));
         let ports = World::ports(at);
         let port = ports[self.random.random_range(0..ports.len())];
         self.forget_unflushed(port);
@@ -723,6 +730,7 @@ impl World {
 
     fn close(&mut self, at: usize, discard: bool) {
         self.closed[at] = true;
+        self.frozen[at] = None;
         self.discarding[at] = discard;
         if discard {
             self.models[at].lower(Safety::Seen, Safety::GivenUp);
