@@ -14,6 +14,7 @@ mod tls;
 mod trace;
 mod watch;
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -398,6 +399,24 @@ pub(crate) enum ExportCommand {
     },
     /// Write everything in an export's write log to its target, and wait for that
     Drain {
+        /// The export
+        #[arg(add = completion::exports())]
+        name: String,
+    },
+    /// Have writes of an export wait, so that its target can be copied: returns when the target has everything that was written before
+    Freeze {
+        /// The export
+        #[arg(add = completion::exports())]
+        name: String,
+        /// The longest time that writes wait, from 1s to 10m
+        #[arg(long = "for", value_name = "TIME", default_value = "10s")]
+        time: String,
+        /// Run this program while writes wait, such as cp --reflink disk.img copy.img, and thaw the export
+        #[arg(last = true, value_name = "PROGRAM")]
+        program: Vec<OsString>,
+    },
+    /// Have the writes of a frozen export go on; an error if they already do
+    Thaw {
         /// The export
         #[arg(add = completion::exports())]
         name: String,

@@ -1,11 +1,12 @@
 //! `nigh ctl`: a running server, asked and changed by its control socket.
 
+use std::ffi::OsString;
 use std::fmt::Write;
-
 use std::ops::Range;
 use std::path::Path;
+use std::process;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use nigh_control::sidecar;
 use nigh_service::{
     BLOCK, CandidateStatistics, Command, DiskStatistics, ExportOptions, ExportStatistics, FileExtent, HostStatistics,
@@ -14,7 +15,7 @@ use nigh_service::{
 };
 use nigh_trace::layout::{self, Extent};
 
-use crate::args::{CtlArgs, CtlCommand, ExportCommand, SetCommand};
+use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
 use crate::controlled::connect;
 use crate::results::{counted, grouped};
 use crate::serve::{bytes, export};
@@ -64,6 +65,11 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
             };
             output::print(text.as_bytes())
         }
+        CtlCommand::Export { what: ExportCommand::Freeze { name, program, .. } } if !program.is_empty() => {
+            client.ask(&command).context(path)?;
+            drop(client);
+            run_frozen(&args.server, name, program)
+        }
         CtlCommand::Hint { directives: None, extents: None, .. } => {
             let answer = client.ask(&command).context(path)?;
             output::print(answer.hints.context("the answer has no hints")?.as_bytes())
@@ -75,6 +81,16 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
         }
         _ => client.ask(&command).map(|_| ()).context(path),
     }
+}
+
+/// Runs `program` while the export `name` is frozen, and thaws it.
+fn run_frozen(server: &ControlArgs, name: &str, program: &[OsString]) -> anyhow::Result<()> {
+    let status = process::Command::new(&program[0]).args(&program[1..]).status();
+    let (mut client, path) = connect(server)?;
+    let thawed = client.ask(&Command::Thaw { name: name.to_owned() }).context(path);
+    let status = status.with_context(|| program[0].display().to_string())?;
+    ensure!(status.success(), "{}: {status}", program[0].display());
+    thawed.map(|_| ())
 }
 
 fn command(command: &CtlCommand) -> anyhow::Result<Command> {
@@ -108,6 +124,12 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
         }
         CtlCommand::Export { what: ExportCommand::List { .. } } => Command::Status {},
         CtlCommand::Export { what: ExportCommand::Drain { name } } => Command::Drain { name: name.clone() },
+        CtlCommand::Export { what: ExportCommand::Freeze { name, time, .. } } => {
+            let seconds =
+                nigh_text::seconds(time).with_context(|| format!("--for {time}: expected a time such as 10s"))?;
+            Command::Freeze { name: name.clone(), seconds }
+        }
+        CtlCommand::Export { what: ExportCommand::Thaw { name } } => Command::Thaw { name: name.clone() },
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
             Command::RemoveExport { name: name.clone(), discard: *discard }
         }
@@ -447,6 +469,7 @@ fn state(disk: &DiskStatistics) -> &'static str {
         disk if disk.data_lost => "data lost",
         disk if disk.failing => "failing",
         disk if disk.targets.iter().any(|target| target.trouble.is_some()) => "trouble",
+        disk if disk.frozen => "frozen",
         _ => "ok",
     }
 }

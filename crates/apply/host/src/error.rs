@@ -286,6 +286,14 @@ pub enum ChangeError {
         /// Bytes of the log that they take.
         bytes: u64,
     },
+    /// Not everything was written before the end of the freeze.
+    #[error("disk {0} is not frozen: its targets did not have everything in time")]
+    Unfrozen(String),
+    /// It is frozen no more.
+    #[error(
+        "disk {0} is not frozen, or is no more: its writes go on when the time is over, and what is copied after that may be inconsistent"
+    )]
+    Thawed(String),
     /// A disk cannot be opened, or not with these settings.
     #[error(transparent)]
     Disk(#[from] DiskError),

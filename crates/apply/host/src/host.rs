@@ -313,6 +313,17 @@ impl Host {
         self.common.drain(name)
     }
 
+    /// Has writes of a disk wait for at most `limit`, so that its targets can be copied, and returns when they have everything that was
+    /// written before, its write log included. Reads go on. An error if that takes longer than `limit`, or a target fails: then nothing waits.
+    pub fn freeze(&self, name: &str, limit: Duration) -> Result<(), ChangeError> {
+        self.common.freeze(name, limit)
+    }
+
+    /// Has the writes of a frozen disk go on. [`ChangeError::Thawed`] if they already did.
+    pub fn thaw(&self, name: &str) -> Result<(), ChangeError> {
+        self.common.thaw(name)
+    }
+
     /// Adapts a disk whose last target changed its size: it is written back and opened anew, with an empty cache. Waits
     /// a few seconds at most: a device that does not respond is adapted when it does.
     pub fn look_at_size(&self, disk: &Arc<Disk>) {

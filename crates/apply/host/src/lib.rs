@@ -22,6 +22,7 @@ mod extent;
 mod failing;
 mod faults;
 mod flush;
+mod freeze;
 mod future;
 mod hints;
 mod host;

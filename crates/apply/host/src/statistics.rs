@@ -152,6 +152,9 @@ pub struct DiskStatistics {
     pub evictions: u64,
     /// Bytes that are not on the device yet.
     pub dirty_bytes: u64,
+    /// Whether writes wait ([`Host::freeze`](crate::Host::freeze)).
+    #[serde(default)]
+    pub frozen: bool,
     /// Whether the device has failed to write blocks for [`Settings::patience`](crate::Settings::patience).
     #[serde(default)]
     pub failing: bool,
@@ -375,6 +378,7 @@ impl Common {
             level_hits: if has_contents { level_2_hits } else { level_1_hits + level_2_hits },
             evictions,
             dirty_bytes: dirty * BLOCK,
+            frozen: self.cache.is_frozen(disk),
             failing: disk.is_failing(),
             failed_bytes,
             failed,

@@ -161,6 +161,18 @@ impl Common {
         Ok(self.host.drain(name)?)
     }
 
+    /// As `Host::freeze`.
+    pub(crate) fn freeze(&self, name: &str, limit: Duration) -> Result<(), ChangeError> {
+        self.find(name)?;
+        Ok(self.host.freeze(name, limit)?)
+    }
+
+    /// As `Host::thaw`.
+    pub(crate) fn thaw(&self, name: &str) -> Result<(), ChangeError> {
+        self.find(name)?;
+        Ok(self.host.thaw(name)?)
+    }
+
     /// As `Host::hint_all`.
     pub(crate) fn hint_all(&self, name: &str, files: &[FileExtent], sidecar: &str) -> Result<(), ChangeError> {
         self.find(name)?;

@@ -84,6 +84,18 @@ pub enum Command {
         /// The export.
         name: String,
     },
+    /// Have writes of an export wait, once its targets have those of before.
+    Freeze {
+        /// The export.
+        name: String,
+        /// For this long at most.
+        seconds: f64,
+    },
+    /// Have the writes of a frozen export go on.
+    Thaw {
+        /// The export.
+        name: String,
+    },
     /// Record the requests of clients from now on.
     Record {
         /// The selection of requests, and the file.
@@ -131,6 +143,8 @@ impl fmt::Display for Command {
             Command::Flush { name: Some(name) } => write!(f, "flush export {name}"),
             Command::Flush { name: None } => f.write_str("flush all exports"),
             Command::Drain { name } => write!(f, "drain the write log of export {name}"),
+            Command::Freeze { name, seconds } => write!(f, "freeze export {name} for at most {seconds} s"),
+            Command::Thaw { name } => write!(f, "thaw export {name}"),
             Command::Record { recording } => write!(f, "record {}", recording.file.display()),
             Command::StopRecording {} => f.write_str("stop recording"),
             Command::Reload {} => f.write_str("reload"),

@@ -198,6 +198,8 @@ enum Refusal {
     ReadAhead(#[from] nigh_prefetch::SpecError),
     #[error(transparent)]
     Slow(#[from] NoLimit),
+    #[error("writes wait from 1s to 10m for a copy, not {0} s")]
+    Freeze(f64),
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
@@ -381,6 +383,14 @@ fn hand_over(common: &Common, stream: &Arc<UnixStream>, program: &Program) -> Re
     }
 }
 
+/// For how long writes may wait.
+fn freeze_limit(seconds: f64) -> Result<Duration, Refusal> {
+    match (1.0..=600.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(Refusal::Freeze(seconds)),
+    }
+}
+
 fn obey(common: &Common, stream: &Arc<UnixStream>, command: Command, program: &Program) -> Result<Answer, Refusal> {
     match command {
         Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..Answer::done() }),
@@ -404,6 +414,8 @@ fn obey(common: &Common, stream: &Arc<UnixStream>, command: Command, program: &P
         Command::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..Answer::done() }),
         Command::Flush { name } => common.write_back(name.as_deref())?,
         Command::Drain { name } => common.drain(&name)?,
+        Command::Freeze { name, seconds } => common.freeze(&name, freeze_limit(seconds)?)?,
+        Command::Thaw { name } => common.thaw(&name)?,
         Command::Record { recording } => common.record(recording)?,
         Command::StopRecording {} => return Ok(Answer { recording: Some(common.recorder.stop()?), ..Answer::done() }),
         Command::Reload {} => (program.reload)()?,

@@ -107,7 +107,7 @@ impl Controllers {
             Command::RemoveExport { name, .. } | Command::AddExport { name, .. } | Command::SetExport { name, .. } => {
                 State::Waiting(Some(name.clone()))
             }
-            Command::Drain { name } => State::Waiting(Some(name.clone())),
+            Command::Drain { name } | Command::Freeze { name, .. } => State::Waiting(Some(name.clone())),
             Command::Flush { name } => State::Waiting(name.clone()),
             Command::Reload {} | Command::Set { .. } => State::Waiting(None),
             Command::HandOver {} => State::Succeeds,

@@ -24,6 +24,7 @@ mod files;
 mod filesystem;
 mod flags;
 mod flushes;
+mod freeze;
 mod full;
 mod golden;
 mod guard;

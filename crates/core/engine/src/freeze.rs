@@ -20,6 +20,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether writes of `volume` wait.
+    pub fn is_frozen(&self, volume: Volume) -> bool {
+        self.volumes.frozen.contains(&volume)
+    }
+
     /// Whether `volume` is frozen, its devices have everything that was written before, and nothing changes them.
     pub fn is_still(&self, volume: Volume) -> bool {
         self.volumes.get(volume).is_some_and(|state| {
@@ -55,8 +60,11 @@ impl Engine {
 
     /// Thaws volumes whose time has come.
     pub(crate) fn thaw_late(&mut self, now: u64) {
-        while let Some(&volume) =
-            self.volumes.frozen.iter().find(|&&volume| self.volumes.state(volume).frozen.is_some_and(|until| until <= now))
+        while let Some(&volume) = self
+            .volumes
+            .frozen
+            .iter()
+            .find(|&&volume| self.volumes.state(volume).frozen.is_some_and(|until| until <= now))
         {
             self.thaw(now, volume);
         }
