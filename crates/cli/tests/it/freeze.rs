@@ -84,7 +84,7 @@ fn copies_have_what_was_acknowledged_and_nothing_newer() {
     copies(&folder, &server, &image);
     server.end();
 
-    // What is in the log goes to the image first.
+    // The log goes to the image first.
     let disk = format!("disk={image},write-log={}:2M", folder.text("fast.log"));
     let server = folder.serve(&[&disk, "--control", &control, "--memory", "8M"]);
     copies(&folder, &server, &image);
