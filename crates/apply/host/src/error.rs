@@ -289,6 +289,9 @@ pub enum ChangeError {
     /// Not everything was written before the end of the freeze.
     #[error("disk {0} is not frozen: its targets did not have everything in time")]
     Unfrozen(String),
+    /// It is open for reading only.
+    #[error("disk {0} is not frozen: it is open for reading only, so others change its target, if anybody does")]
+    OpenForReading(String),
     /// It is frozen no more.
     #[error(
         "disk {0} is not frozen, or is no more: its writes go on when the time is over, and what is copied after that may be inconsistent"

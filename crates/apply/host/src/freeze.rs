@@ -17,6 +17,9 @@ impl Common {
     /// Has writes of a disk wait for at most `limit`, and returns when its targets have everything that was written before.
     pub(crate) fn freeze(&self, name: &str, limit: Duration) -> Result<(), ChangeError> {
         let disk = self.find(name)?;
+        if !disk.is_writable() {
+            return Err(ChangeError::OpenForReading(name.to_owned()));
+        }
         let until = self.cache.now() + limit.as_micros() as u64;
         self.cache.freeze(&disk, until)?;
         let frozen = self.settle(&disk, until);

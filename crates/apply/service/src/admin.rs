@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SendError, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use nigh_backend::Target;
 use nigh_host::front::{Disk, lock};
 use nigh_host::{DiskSettings, FileExtent};
 use nigh_policy::Spec;
@@ -163,7 +164,9 @@ impl Common {
 
     /// As `Host::freeze`.
     pub(crate) fn freeze(&self, name: &str, limit: Duration) -> Result<(), ChangeError> {
-        self.find(name)?;
+        if matches!(self.find(name)?.settings().disk.target, Target::Custom(_)) {
+            return Err(ChangeError::PastTheCache(name.to_owned()));
+        }
         Ok(self.host.freeze(name, limit)?)
     }
 

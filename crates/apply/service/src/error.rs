@@ -80,6 +80,9 @@ pub enum ChangeError {
     /// The export is being opened.
     #[error("export {0} is being opened, and its device has not responded: remove it first, or try again later")]
     Opening(String),
+    /// Writes reach its target past the cache.
+    #[error("{0} cannot be frozen: a mount writes files past its cache. Freeze the file system below it")]
+    PastTheCache(String),
     /// An export cannot be served.
     #[error(transparent)]
     Export(#[from] ExportError),

@@ -114,6 +114,9 @@ fn a_freeze_that_is_over_too_soon_is_an_error() {
         assert!(said.contains(words), "{said}");
     }
     assert!(error(ctl(&folder, &["freeze", "other"])).contains("other"));
+    let other = format!("other={},read-only", folder.empty_image("other", SIZE));
+    done(&ctl(&folder, &["add", &other]));
+    assert!(error(ctl(&folder, &["freeze", "other"])).contains("for reading only"));
 
     // Nobody thaws it: an end of the server does not wait for that.
     done(&ctl(&folder, &["freeze", "disk", "--for", "10m"]));

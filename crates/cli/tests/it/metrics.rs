@@ -196,7 +196,7 @@ impl Watched {
             return None;
         }
         let folder = Folder::new();
-        let disk = "disk=delay:60ms,jitter=60ms:memory:64M";
+        let disk = "disk=delay:180ms,jitter=180ms:memory:64M";
         let server = folder.serve(&[disk, "--readahead", "none", "--memory", "64M", "--metrics", "127.0.0.1:0"]);
         let prometheus = Prometheus::start(&folder, &server, "");
         Some(Watched { folder, server, prometheus })
@@ -227,7 +227,7 @@ impl Watched {
 #[test]
 fn metrics_8_prometheus_computes_the_latency_that_clients_see() {
     const CLIENTS: u64 = 8;
-    const READS: u64 = 100;
+    const READS: u64 = 50;
     let Some(watched) = Watched::start("metrics_8_prometheus_computes_the_latency_that_clients_see") else { return };
     let mut latencies: Vec<Duration> = std::thread::scope(|scope| {
         let read = |client: u64| {
@@ -255,7 +255,7 @@ fn metrics_8_prometheus_computes_the_latency_that_clients_see() {
 /// fio's latencies are those, too.
 #[test]
 fn metrics_8_prometheus_computes_the_latency_that_fio_measures() {
-    const READS: u64 = 1600;
+    const READS: u64 = 400;
     let test = "metrics_8_prometheus_computes_the_latency_that_fio_measures";
     if !fio_speaks_nbd(test) {
         return;

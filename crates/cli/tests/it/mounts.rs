@@ -371,3 +371,15 @@ fn mounts_50_a_mount_and_nbd_have_the_same_hits() {
         assert_eq!(by_mount.0 + by_mount.1, trace.len() as u64);
     }
 }
+
+/// The cache holds no write back, so it cannot hold one up.
+#[test]
+fn files_are_not_frozen() {
+    let folder = Folder::new();
+    let control = folder.text("control");
+    let _mount = Mount::new(&folder, &["--control", &control]);
+    let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    let output = ctl.args(["ctl", "--control", &control, "export", "freeze", "source"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("Freeze the file system below"), "{said}");
+}
