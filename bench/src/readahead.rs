@@ -48,6 +48,12 @@ pub(crate) struct ReadAheadArgs {
     /// Only traces whose path contains this
     #[arg(long)]
     only: Option<String>,
+    /// Also compare this policy under the last rule with every policy under every rule, and with lru under the first rule
+    #[arg(long)]
+    served: Option<String>,
+    /// Also print the seconds and the bytes read of each cell, by rule
+    #[arg(long)]
+    cells: bool,
 }
 
 /// A trace at a size.
@@ -83,6 +89,12 @@ pub(crate) fn run_all(args: &ReadAheadArgs) -> anyhow::Result<()> {
             for (rule, taken) in args.rules.iter().zip(&all) {
                 report(device, policy, rule, taken, &all[0]);
             }
+        }
+        if args.cells {
+            cells(device, &args.rules, &all);
+        }
+        if let Some(served) = &args.served {
+            beside_all(device, served, &args.rules, &all)?;
         }
     }
     Ok(())
@@ -130,13 +142,58 @@ fn report(device: &str, policy: &str, rule: &str, taken: &Taken, first: &Taken) 
     println!(
         "{device:13}{policy:10} {rule:20} {:5.2} {:2}/{:2} {:24} {:5.2} {:24} {:5.2}",
         over.mean(),
-        over.near(),
+        over.count(NEAR),
         over.all.len(),
         over.worst(),
         changed.mean(),
         changed.worst(),
         bytes.mean()
     );
+}
+
+/// A policy is near the best combination of a policy and a rule up to this ratio of times; on disks, whose times depend on where blocks are, up to the second one.
+const NEAR_ALL: [f64; 2] = [NEAR, 1.2];
+
+/// Slower than LRU under the first rule by more than this is a loss.
+const LOSS: f64 = 1.02;
+
+/// The policy `served` under the last rule beside every policy under every rule.
+fn beside_all(device: &str, served: &str, rules: &[String], all: &[Taken]) -> anyhow::Result<()> {
+    let near = NEAR_ALL[usize::from(device.starts_with("hdd"))];
+    let last = all.last().context("there are rules")?;
+    let (mut ratios, mut lost) = (Ratios::default(), Ratios::default());
+    for ((_, cell), took) in last.iter().filter(|((policy, _), _)| policy == served) {
+        let times = all.iter().flatten().filter(|((_, other), _)| other == cell).map(|(_, took)| took.seconds);
+        ratios.add(*cell, took.seconds / times.fold(f64::INFINITY, f64::min));
+        let plain = all[0].get(&("lru".to_owned(), *cell)).context("lru is among the policies")?;
+        lost.add(*cell, took.seconds / plain.seconds);
+    }
+    ensure!(!ratios.all.is_empty(), "{served} is not among the policies");
+    println!(
+        "{device:13}{served} with {} within {:.0} % of the best combination in {} of {} cells, mean {:.2}, worst {}; by lru with {}: worst {}, above {LOSS} in {}",
+        rules[rules.len() - 1],
+        100.0 * (near - 1.0),
+        ratios.count(near),
+        ratios.all.len(),
+        ratios.mean(),
+        ratios.worst(),
+        rules[0],
+        lost.worst(),
+        lost.all.len() - lost.count(LOSS)
+    );
+    Ok(())
+}
+
+/// Seconds and bytes read of each cell, by rule.
+fn cells(device: &str, rules: &[String], all: &[Taken]) {
+    for key in all.iter().take(1).flat_map(Taken::keys) {
+        let (policy, (trace, blocks)) = key;
+        print!("{device:13}{policy:15} {:20} {blocks:8}", name(trace));
+        for (rule, taken) in rules.iter().zip(all) {
+            print!("  {rule} {:.3} s {:.0} MB", taken[key].seconds, taken[key].read_bytes / 1e6);
+        }
+        println!();
+    }
 }
 
 #[derive(Default)]
@@ -154,15 +211,17 @@ impl Ratios {
         (self.all.iter().map(|(ratio, _)| ratio.ln()).sum::<f64>() / self.all.len() as f64).exp()
     }
 
-    fn near(&self) -> usize {
-        self.all.iter().filter(|(ratio, _)| *ratio <= NEAR).count()
+    fn count(&self, most: f64) -> usize {
+        self.all.iter().filter(|(ratio, _)| *ratio <= most).count()
     }
 
     fn worst(&self) -> String {
         let worst = self.all.iter().max_by(|one, other| one.0.total_cmp(&other.0));
-        worst.map_or_else(String::new, |(ratio, (trace, blocks))| {
-            let name = trace.split(['/', '.']).nth(1).unwrap_or(trace);
-            format!("{ratio:.2} {name} {blocks}")
-        })
+        worst.map_or_else(String::new, |(ratio, (trace, blocks))| format!("{ratio:.2} {} {blocks}", name(trace)))
     }
+}
+
+/// A trace without folder and suffixes.
+fn name(trace: &str) -> &str {
+    trace.split(['/', '.']).nth(1).unwrap_or(trace)
 }

@@ -222,6 +222,7 @@ def generate(
     uniform       independent; all blocks are equally popular                            blocks
     loop          all blocks in order, over and over                                     blocks
     scan          all blocks in order, once                                              blocks
+    zigzag        all blocks in order, and backward, in turn                             blocks
     two-pools     a random index block and a random record block in turn (Jiang, 2004)   index, records
     clustered     LRU stack distances follow a distribution                              blocks, distances, mean,
                                                                                          alpha, scatter

@@ -88,6 +88,12 @@ const REGISTRY: &[GeneratorInfo] = &[
         make: plain::scan,
     },
     GeneratorInfo {
+        name: "zigzag",
+        summary: "the blocks from first to last and from last to first in turn",
+        params: &[BLOCKS],
+        make: plain::zigzag,
+    },
+    GeneratorInfo {
         name: "two-pools",
         summary: "a random index block and a random record block in turn (S. Jiang, dissertation, 2004, \
                   2.1.1 example 3: 2-pools has 100,000 requests)",

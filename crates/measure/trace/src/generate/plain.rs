@@ -1,4 +1,4 @@
-//! Generators whose only state is a position: uniform, loop, scan, two pools.
+//! Generators whose only state is a position: uniform, loop, scan, zigzag, two pools.
 
 use rand::RngExt;
 
@@ -48,6 +48,26 @@ impl References for Sequence {
         }
         self.at += 1;
         Some(self.at - 1)
+    }
+}
+
+/// `zigzag`: the blocks from first to last and from last to first in turn.
+struct Zigzag {
+    blocks: u64,
+    /// Position in both directions, below twice `blocks`.
+    at: u64,
+}
+
+pub(super) fn zigzag(part: &Part, _: &mut Random) -> Result<Made, SpecError> {
+    let blocks = part.count("blocks", 1, BLOCKS_MOST)?;
+    Ok(Made { blocks, references: Box::new(Zigzag { blocks, at: 0 }) })
+}
+
+impl References for Zigzag {
+    fn next(&mut self, _: &mut Random) -> Option<u64> {
+        let at = self.at;
+        self.at = (at + 1) % (2 * self.blocks);
+        Some(at.min(2 * self.blocks - 1 - at))
     }
 }
 

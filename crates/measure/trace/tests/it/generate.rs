@@ -83,6 +83,8 @@ fn loops_and_scans_are_exact() {
     assert_eq!(blocks("scan:blocks=5:region=7", 100), [7, 8, 9, 10, 11]);
     assert_eq!(blocks("scan:blocks=5", 3), [0, 1, 2]);
     assert_eq!(blocks("loop:blocks=3", 0), []);
+    assert_eq!(blocks("zigzag:blocks=3", 8), [0, 1, 2, 2, 1, 0, 0, 1]);
+    assert_eq!(blocks("zigzag:blocks=1:region=4", 3), [4, 4, 4]);
 }
 
 #[test]
