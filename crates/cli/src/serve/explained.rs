@@ -14,8 +14,19 @@ use crate::size::human_bytes;
 
 /// Describes what would be served, and how.
 pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } =
-        plan;
+    let Plan {
+        settings,
+        listen,
+        vhost,
+        insecure_tcp,
+        core_dumps,
+        sandbox_allow,
+        user,
+        control,
+        record,
+        level_wait,
+        ..
+    } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
