@@ -39,14 +39,15 @@ pub(crate) use prefetch::PrefetchArg;
 use programs::ADVISE_HELP;
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
-use serving::SERVE_HELP;
+pub(crate) use setting::On;
 #[cfg(test)]
 pub(crate) use setting::Reloaded;
-pub(crate) use setting::{On, Text};
 pub(crate) use settings::{BlockArgs, CacheArgs, Given, RightsArgs, WatchArgs};
 pub(crate) use tls::TlsArg;
 pub(crate) use trace::{LayoutArgs, OrderArg, TraceCommand};
-pub(crate) use values::{Content, Mode, Processor, ReadAhead, Size, Slow, Time};
+pub(crate) use values::{
+    Address, Content, LongTime, Metrics, Mode, Prefetch, Processor, ReadAhead, Scheduler, Size, Time,
+};
 pub(crate) use watch::{MetricsArg, RecordArg};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
@@ -84,7 +85,7 @@ pub(crate) enum Command {
     #[command(after_long_help = CONTENT_HELP)]
     Content(ContentArgs),
     /// Serve disks over NBD through a cache in memory
-    #[command(after_long_help = SERVE_HELP)]
+    #[command(after_long_help = serving::help())]
     Serve(Box<ServeArgs>),
     /// Mount a folder on a slow or remote file system at another place, with a cache in memory for its files
     #[command(after_long_help = MOUNT_HELP)]

@@ -76,12 +76,12 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<()> {
 
 /// The service without its mount.
 fn start(plan: &Plan) -> anyhow::Result<Arc<Service>> {
-    plan.control.clone().map(Listen::Unix).map(|control| control.check_free()).transpose()?;
+    plan.given.watch.control.clone().map(Listen::Unix).map(|control| control.check_free()).transpose()?;
     let service = Arc::new(Service::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         service.record(recording.clone()).map_err(serve::without_force)?;
     }
-    if let Some(path) = &plan.control {
+    if let Some(path) = &plan.given.watch.control {
         let nothing = || ReloadError { words: "a mount has no file of settings".to_owned(), is_denied: false };
         service.control(path, move || Err(nothing()))?;
     }

@@ -31,8 +31,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{
-    AllocateArg, BlockArgs, Content, Given, MetricsArg, Mode, PrefetchArg, Processor, ReadAhead, RecordArg,
-    RecordingArgs, ServeArgs, Size, Slow, Text, Time, WriteModeArg,
+    Address, AllocateArg, BlockArgs, Content, Given, LongTime, Metrics, MetricsArg, Mode, Prefetch, PrefetchArg,
+    Processor, ReadAhead, RecordArg, RecordingArgs, Scheduler, ServeArgs, Size, Time, WriteModeArg,
 };
 use crate::front::causes;
 use crate::sandbox::{self, Account};
@@ -52,15 +52,10 @@ const GROWTH: u64 = 2;
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     /// The same settings as a file has them, with all defaults; the exports are in `settings` alone.
-    given: Given,
+    pub(crate) given: Given,
     listen: Vec<Listen>,
     vhost: Vec<VhostSettings>,
-    insecure_tcp: bool,
-    core_dumps: bool,
-    /// Folders with files that a sandboxed server may need.
-    sandbox_allow: Vec<PathBuf>,
     user: Option<Account>,
-    pub(crate) control: Option<PathBuf>,
     pub(crate) record: Option<Recording>,
     /// How long the start waits for the level on another host.
     level_wait: Duration,
@@ -101,7 +96,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
     // Here, so that its thread is in the sandbox, too.
     let _log = log::start(&args.log)?;
-    sandbox::allow_core_dumps(plan.core_dumps)?;
+    sandbox::allow_core_dumps(plan.given.rights.core_dumps)?;
     if let Err(error) = nigh_backend::take_turns_of(TURN) {
         tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
     }
@@ -112,7 +107,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !wait_for_level(&plan, &stopped) {
         return Ok(());
     }
-    let control = plan.control.clone().map(Listen::Unix);
+    let control = plan.given.watch.control.clone().map(Listen::Unix);
     let sockets: Vec<Listen> = plan.vhost.iter().map(|vhost| Listen::Unix(vhost.socket.clone())).collect();
     let addresses = plan.listen.iter().chain(&control).chain(&sockets);
     let mut predecessor = args.replace.then(|| replace::prepare(&plan, addresses.clone())).transpose()?;
@@ -138,7 +133,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         server.record(recording.clone()).map_err(without_force)?;
     }
     let gate = server.close_gate();
-    if let Some(path) = &plan.control {
+    if let Some(path) = &plan.given.watch.control {
         let reload = move || {
             let (done, result) = channel();
             // Either fails where the server ends already.
@@ -159,10 +154,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!("metrics on {address}");
     }
     for address in &plan.listen {
-        let address = server.listen(NBD, address, plan.insecure_tcp)?;
+        let address = server.listen(NBD, address, plan.given.clients.insecure_tcp)?;
         tracing::info!("listening on {address}");
     }
-    let passed = server.listen_on_passed(NBD, plan.insecure_tcp)?;
+    let passed = server.listen_on_passed(NBD, plan.given.clients.insecure_tcp)?;
     let machines: Vec<Vhost> = plan.vhost.iter().cloned().map(Vhost::new).collect();
     for (machine, socket) in machines.iter().zip(&sockets) {
         server.listen(machine.clone(), socket, false)?;
@@ -179,7 +174,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if let Some(user) = &plan.user {
         user.assume()?;
         // The system has other ideas about processes whose user changed.
-        sandbox::allow_core_dumps(plan.core_dumps)?;
+        sandbox::allow_core_dumps(plan.given.rights.core_dumps)?;
     }
     if let Some(confined) = confined {
         sandbox::filter()?;
@@ -334,7 +329,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     given.rights.sandbox_allow = folders;
     given::check(&given)?;
     let Given { cache, blocks, tenants, devices, clients, watch, rights } = &mut given;
-    let Text(Size(memory)) = *cache.memory.get_or_insert(Text(Size(MEMORY)));
+    let memory = cache.memory.get_or_insert(Size(MEMORY)).0;
     let usual = if tenants.allocate.is_some() { asked::PLAIN_POLICY } else { POLICY };
     let policy = cache.policy.get_or_insert(usual.parse()?).0.clone();
     if tenants.allocate.is_some() && policy.is_unified() {
@@ -344,13 +339,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     // Each export has its own in the end.
     let write_mode = devices.write_mode.take().map(WriteMode::from);
     let common = ExportOptions { read_only: args.read_only.then_some(true), write_mode, ..ExportOptions::default() };
-    for (mut export, options) in own {
-        common.apply(&mut export);
-        options.apply(&mut export);
-        exports.push(export);
-    }
-    for described in file.export {
-        let (mut export, options) = described.read()?;
+    for (mut export, options) in own.into_iter().chain(file.exports) {
         common.apply(&mut export);
         options.apply(&mut export);
         exports.push(export);
@@ -372,8 +361,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     );
     exports.iter_mut().for_each(|export| export.disk.take_over = args.take_over);
 
-    let usual = Text(Size(memory.saturating_mul(GROWTH)));
-    let Text(Size(memory_max)) = *cache.memory_max.get_or_insert(usual);
+    let memory_max = cache.memory_max.get_or_insert(Size(memory.saturating_mul(GROWTH))).0;
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
     settings.host.memory_max = memory_max;
@@ -398,16 +386,15 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     }
     settings.host.allocate = tenants.allocate.map(Allocation::from);
     if tenants.allocate.is_some() {
-        let Text(PrefetchArg { batch, window, adapts }) = *tenants.prefetch.get_or_insert(Text(PrefetchArg::default()));
+        let PrefetchArg { batch, window, adapts } = tenants.prefetch.get_or_insert(Prefetch(PrefetchArg::default())).0;
         (settings.host.batch, settings.host.prefetch_window, settings.host.adapt_batch) = (batch, window, adapts);
     }
-    let readahead = cache.readahead.get_or_insert(Text(ReadAhead(nigh_prefetch::Spec::SERVED)));
-    settings.host.readahead = readahead.0.0.clone();
-    settings.host.scheduler = devices.scheduler.get_or_insert(Text(settings.host.scheduler)).0;
+    settings.host.readahead = cache.readahead.get_or_insert(ReadAhead(nigh_prefetch::Spec::SERVED)).0.clone();
+    settings.host.scheduler = devices.scheduler.get_or_insert(Scheduler(settings.host.scheduler)).0;
     settings.host.depth = *devices.depth.get_or_insert(HostSettings::DEPTH);
     ensure!(settings.host.depth > 0, "--depth is at least 1");
-    settings.host.patience = devices.fail_after.get_or_insert(Text(Time(settings.host.patience))).0.0;
-    settings.stop_within = watch.stop_within.get_or_insert(Text(Time(settings.stop_within))).0.0;
+    settings.host.patience = devices.fail_after.get_or_insert(Time(settings.host.patience)).0;
+    settings.stop_within = watch.stop_within.get_or_insert(LongTime(settings.stop_within)).0;
     settings.host.verify = *blocks.verify.get_or_insert(true);
     settings.host.curves = blocks.curves;
     ensure!(
@@ -422,24 +409,28 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     settings.connections_max = *clients.connections.get_or_insert(settings.connections_max);
     let insecure_tcp = clients.insecure_tcp;
     let metrics = watch.metrics.clone();
-    settings.metrics =
-        metrics.map(|Text(MetricsArg { address, token })| MetricsSettings { address, token, insecure: insecure_tcp });
-    settings.slow = watch.slow.take().and_then(|Text(Slow(limit))| limit);
-    watch.slow = settings.slow.map(|limit| Text(Slow(Some(limit))));
-    settings.sockets.mode = clients.socket_mode.map(|Text(Mode(mode))| mode);
+    settings.metrics = metrics.map(|Metrics(MetricsArg { address, token })| MetricsSettings {
+        address,
+        token,
+        insecure: insecure_tcp,
+    });
+    watch.slow.take_if(|slow| slow.0.is_none());
+    settings.slow = watch.slow.as_ref().and_then(|slow| slow.0);
+    settings.sockets.mode = clients.socket_mode.as_ref().map(|Mode(mode)| *mode);
     settings.sockets.group.clone_from(&clients.socket_group);
     settings.tls = clients.tls.clone().map(TlsSettings::from);
     settings.sandboxed = rights.sandbox.0;
     let mut settings = settings.agreed()?;
-    let listen = clients.listen.iter().map(|Text(address)| address.clone()).collect();
+    let listen = clients.listen.iter().map(|Address(address)| address.clone()).collect();
     let vhost = vhost::sockets(&clients.vhost_user, &settings.exports)?;
     clients.vhost_user = vhost.iter().map(vhost::text).collect();
     settings.front_descriptors = vhost.iter().map(VhostSettings::descriptors).sum();
-    let (core_dumps, sandbox_allow) = (rights.core_dumps, rights.sandbox_allow.clone());
-    ensure!(settings.sandboxed || sandbox_allow.is_empty(), "there is no sandbox: --sandbox-allow has no effect");
+    ensure!(
+        settings.sandboxed || rights.sandbox_allow.is_empty(),
+        "there is no sandbox: --sandbox-allow has no effect"
+    );
     let user = rights.user.as_ref().map(|text| text.parse()).transpose()?;
-    let control = watch.control.clone();
-    let warm = warm(blocks.warm.take(), control.as_deref(), &settings.host.levels);
+    let warm = warm(blocks.warm.take(), watch.control.as_deref(), &settings.host.levels);
     blocks.warm = Some(warm.clone().unwrap_or_else(|| NO_LIST.into()));
     settings.host.warm = warm.map(WarmSettings::new);
     let record = args.record.clone().map(|RecordArg { file, sample }| {
@@ -447,19 +438,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
         record::recording(&file, &recording, "--record FILE,sample=")
     });
     let record = record.transpose()?;
-    Ok(Plan {
-        settings,
-        given,
-        listen,
-        vhost,
-        insecure_tcp,
-        core_dumps,
-        sandbox_allow,
-        user,
-        control,
-        record,
-        level_wait,
-    })
+    Ok(Plan { settings, given, listen, vhost, user, record, level_wait })
 }
 
 impl From<WriteModeArg> for WriteMode {
@@ -493,12 +472,12 @@ pub(crate) fn export(text: &str) -> anyhow::Result<(ExportSettings, ExportOption
 
 /// The settings of encoded blocks.
 fn content(given: &mut BlockArgs) -> anyhow::Result<Option<ContentSettings>> {
-    let Some(Text(Content(Some(scheme)))) = given.content else {
+    let Some(Content(Some(scheme))) = given.content else {
         ensure!(given.content_cpu.is_none(), "--content-cpu needs --content");
         given.content = None;
         return Ok(None);
     };
-    let Text(Processor(cpu)) = *given.content_cpu.get_or_insert(Text(Processor(ContentSettings::CPU)));
+    let cpu = given.content_cpu.get_or_insert(Processor(ContentSettings::CPU)).0;
     Ok(Some(ContentSettings { scheme, cpu }))
 }
 
@@ -541,7 +520,7 @@ fn check(plan: &Plan) -> anyhow::Result<()> {
         Listen::Tcp(_) => None,
     });
     let files = plan.record.iter().map(|recording| &recording.file);
-    for path in sockets.chain(machines).chain(&plan.control).chain(files) {
+    for path in sockets.chain(machines).chain(&plan.given.watch.control).chain(files) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             problems.push(format!("{}: there is no folder {}", path.display(), folder.display()));

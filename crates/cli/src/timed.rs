@@ -24,7 +24,7 @@ use nigh_sim::{Ops, References, TraceSummary};
 use nigh_trace::layout;
 use serde::Serialize;
 
-use crate::args::{ContentsArgs, OutputArgs, Processor, SimArgs, Text, TimedArgs};
+use crate::args::{ContentsArgs, OutputArgs, Processor, SimArgs, TimedArgs};
 use crate::contents::Made;
 use crate::pages::Pages;
 use crate::results::{Found, csv, json};
@@ -285,7 +285,7 @@ impl Encodings {
             "lpu" | "lpu-dedup" => bail!("--content {name}: it is replayed without --device only"),
             name => Ok(Some(name.parse::<Scheme>().with_context(|| format!("--content {name}"))?)),
         })?;
-        Ok(Encodings { schemes, cpu: args.content_cpu.map_or(ContentSettings::CPU, |Text(Processor(cpu))| cpu) })
+        Ok(Encodings { schemes, cpu: args.content_cpu.as_ref().map_or(ContentSettings::CPU, |Processor(cpu)| *cpu) })
     }
 }
 

@@ -29,7 +29,7 @@ macro_rules! options {
 
             /// All of `settings`.
             pub fn of(settings: &ExportSettings) -> ExportOptions {
-                let all = ExportOptions { $($field: Place::<$type>::get(&settings.$($at).+),)* };
+                let all = ExportOptions { $($field: settings.$($at).+.clone().into(),)* };
                 ExportOptions { tenant: Some(settings.disk.tenant().to_owned()), ..all }
             }
 
@@ -39,7 +39,7 @@ macro_rules! options {
                     settings.disk.write_mode = WriteMode::Through;
                 }
                 $(if let Some(value) = &self.$field {
-                    Place::<$type>::set(&mut settings.$($at).+, value.clone());
+                    settings.$($at).+ = value.clone().into();
                 })*
             }
 
@@ -78,19 +78,19 @@ macro_rules! options {
 options! {
     #[serde(serialize_with = "write_list::<Targets, _, _>", deserialize_with = "read_list::<Targets, _, _>")]
     next: Vec<Target> = "next" as Targets, disk.next, "TARGET",
-        "a target on which the disk continues (several, in their order; fixed while the disk is served)";
+        "a target on which the disk continues, or several, in their order; fixed while the disk is served";
     #[serde(serialize_with = "write_text::<Log, _, _>", deserialize_with = "read_text::<Log, _, _>")]
     write_log: WriteLogSettings = "write-log" as Log, disk.write_log, "TARGET:SIZE",
-        "a file or block device on a fast device: writes are stable there before they are acknowledged, and reach the disk's target later (fixed while the disk is served; write-mode is then through)";
+        "a file or block device on a fast device: writes are stable there before they are acknowledged, and reach the disk's target later; fixed while the disk is served";
     read_only: bool = "read-only" as Switch, disk.read_only, "",
         "reject writes; read-only=no allows them";
     #[serde(serialize_with = "write_text::<Mode, _, _>", deserialize_with = "read_text::<Mode, _, _>")]
     write_mode: WriteMode = "write-mode" as Mode, disk.write_mode, "back|through",
-        "when writes reach the device [default: that of the cache]";
+        "when writes reach the device [default: that of the cache; through with write-log]";
     clients: Vec<String> = "client" as Names, clients, "NAME",
-        "only for clients whose certificate has this name, or one of several (client=any allows all clients) [default: all clients]";
+        "only for clients whose certificate has this name, or one of several [default: all clients]";
     connections: u64 = "connections" as Count, connections, "N",
-        "most clients at a time (none for no limit, here and below)";
+        "most clients at a time";
     requests: u64 = "requests" as Count, requests, "N",
         "most requests in progress of each client, up to 512 [default: 512]";
     iops: u64 = "iops" as Count, disk.iops, "N",
@@ -109,7 +109,7 @@ options! {
         "most that its tenant has of a full cache (with --allocate)";
     #[serde(serialize_with = "write_text::<Policy, _, _>", deserialize_with = "read_text::<Policy, _, _>")]
     policy: Option<Spec> = "policy" as Policy, disk.policy, "POLICY",
-        "which of its blocks its tenant loses (with --allocate; none for --policy)";
+        "which of its blocks its tenant loses (with --allocate) [default: --policy]";
     #[serde(deserialize_with = "read_text::<Name, _, _>")]
     share: String = "share" as Name, disk.share, "GROUP",
         "disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes then shows whether another disk of the group has the same block [default: only disks of its tenant]";
@@ -182,37 +182,11 @@ fn find(name: &str) -> Option<&'static ExportOption> {
     ExportOptions::ALL.iter().find(|option| option.name == name)
 }
 
-/// The place of an option of type `T` in the settings.
-trait Place<T> {
-    fn get(&self) -> Option<T>;
-    fn set(&mut self, value: T);
-}
-
-impl<T: Clone> Place<T> for T {
-    fn get(&self) -> Option<T> {
-        Some(self.clone())
-    }
-
-    fn set(&mut self, value: T) {
-        *self = value;
-    }
-}
-
-impl<T: Clone> Place<T> for Option<T> {
-    fn get(&self) -> Option<T> {
-        self.clone()
-    }
-
-    fn set(&mut self, value: T) {
-        *self = Some(value);
-    }
-}
-
 /// How the value of an option is written.
 trait Kind<T> {
     /// The values, for errors.
     const TAKES: &'static str;
-    const FORM: OptionForm = OptionForm::Text;
+    const FORM: OptionForm;
 
     /// The value with `text`, which follows `=`; `before` is the value so far, for lists. `None` if the option takes other values.
     fn parse(before: Option<T>, text: Option<&str>) -> Result<Option<T>, OptionError>;
@@ -221,161 +195,79 @@ trait Kind<T> {
     fn texts(value: &T) -> Vec<String>;
 }
 
-struct Targets;
-struct Log;
-struct Switch;
-struct Mode;
-struct Names;
-struct Count;
-struct Bytes;
-struct Name;
-struct Policy;
+/// Defines kinds: the type, the form in a file, and the values for errors; what parses a value, and its texts.
+macro_rules! kinds {
+    ($($kind:ident: $type:ty, $form:ident, $takes:literal, $parse:expr, $texts:expr;)*) => {$(
+        struct $kind;
 
-impl Kind<Vec<Target>> for Targets {
-    const TAKES: &'static str = "a target";
-    const FORM: OptionForm = OptionForm::List;
+        impl Kind<$type> for $kind {
+            const TAKES: &'static str = $takes;
+            const FORM: OptionForm = OptionForm::$form;
 
-    fn parse(before: Option<Vec<Target>>, text: Option<&str>) -> Result<Option<Vec<Target>>, OptionError> {
-        let mut targets = before.unwrap_or_default();
-        targets.push(text.unwrap_or_default().parse()?);
-        Ok(Some(targets))
-    }
+            fn parse(before: Option<$type>, text: Option<&str>) -> Result<Option<$type>, OptionError> {
+                let parse: fn(Option<$type>, Option<&str>) -> Result<Option<$type>, OptionError> = $parse;
+                parse(before, text)
+            }
 
-    fn texts(targets: &Vec<Target>) -> Vec<String> {
-        targets.iter().map(Target::to_string).collect()
-    }
+            fn texts(value: &$type) -> Vec<String> {
+                let texts: fn(&$type) -> Vec<String> = $texts;
+                texts(value)
+            }
+        }
+    )*};
 }
 
-impl Kind<WriteLogSettings> for Log {
-    const TAKES: &'static str = "a target and a size";
-
-    fn parse(_: Option<WriteLogSettings>, text: Option<&str>) -> Result<Option<WriteLogSettings>, OptionError> {
-        Ok(Some(text.unwrap_or_default().parse()?))
-    }
-
-    fn texts(log: &WriteLogSettings) -> Vec<String> {
-        vec![log.to_string()]
-    }
-}
-
-impl Kind<bool> for Switch {
-    const TAKES: &'static str = "yes or no";
-    const FORM: OptionForm = OptionForm::Switch;
-
-    fn parse(_: Option<bool>, text: Option<&str>) -> Result<Option<bool>, OptionError> {
-        Ok(match text {
-            None | Some("yes") => Some(true),
-            Some("no") => Some(false),
-            Some(_) => None,
-        })
-    }
-
-    fn texts(is_on: &bool) -> Vec<String> {
-        vec![if *is_on { "yes" } else { "no" }.to_owned()]
-    }
+kinds! {
+    Targets: Vec<Target>, List, "a target",
+        |before, text| {
+            let mut targets = before.unwrap_or_default();
+            targets.push(text.unwrap_or_default().parse()?);
+            Ok(Some(targets))
+        },
+        |targets| targets.iter().map(Target::to_string).collect();
+    Log: WriteLogSettings, Text, "a target and a size",
+        |_, text| Ok(Some(text.unwrap_or_default().parse()?)),
+        |log| vec![log.to_string()];
+    Switch: bool, Switch, "yes or no",
+        |_, text| Ok([(None, true), (Some("yes"), true), (Some("no"), false)].iter().find(|(word, _)| *word == text).map(|(_, is_on)| *is_on)),
+        |is_on| vec![if *is_on { "yes" } else { "no" }.to_owned()];
+    Mode: WriteMode, Text, "back or through",
+        |_, text| Ok(MODES.iter().find(|(name, _)| Some(*name) == text).map(|(_, mode)| *mode)),
+        |mode| MODES.iter().filter(|(_, known)| known == mode).map(|(name, _)| (*name).to_owned()).collect();
+    Names: Vec<String>, List, "a name of a certificate, or any",
+        |before, text| Ok(match text {
+            Some(ANYBODY) => Some(Vec::new()),
+            Some(name) if !name.is_empty() => Some(before.into_iter().flatten().chain([name.to_owned()]).collect()),
+            _ => None,
+        }),
+        |names| if names.is_empty() { vec![ANYBODY.to_owned()] } else { names.clone() };
+    Count: u64, Number, "a number or none",
+        |_, text| Ok(limit(text, nigh_text::count)),
+        |count| vec![if *count == 0 { NONE.to_owned() } else { count.to_string() }];
+    Bytes: u64, Size, "bytes such as 100M, or none",
+        |_, text| Ok(limit(text, nigh_text::bytes)),
+        |bytes| vec![amount(*bytes)];
+    Name: String, Text, "the name of a tenant or a group of disks",
+        |_, text| Ok(text.filter(|name| !name.is_empty()).map(str::to_owned)),
+        |name| vec![name.clone()];
+    Policy: Option<Spec>, Text, "a policy, or none",
+        |_, text| Ok(Some(match text.unwrap_or_default() {
+            NONE => None,
+            text => Some(text.parse().map_err(|error: SpecError| OptionError::Policy(error.to_string()))?),
+        })),
+        |policy| vec![policy.as_ref().map_or_else(|| NONE.to_owned(), Spec::to_string)];
 }
 
 const MODES: [(&str, WriteMode); 2] = [("back", WriteMode::Back), ("through", WriteMode::Through)];
-
-impl Kind<WriteMode> for Mode {
-    const TAKES: &'static str = "back or through";
-
-    fn parse(_: Option<WriteMode>, text: Option<&str>) -> Result<Option<WriteMode>, OptionError> {
-        Ok(MODES.iter().find(|(name, _)| Some(*name) == text).map(|(_, mode)| *mode))
-    }
-
-    fn texts(mode: &WriteMode) -> Vec<String> {
-        MODES.iter().filter(|(_, known)| known == mode).map(|(name, _)| (*name).to_owned()).collect()
-    }
-}
-
 const ANYBODY: &str = "any";
-
-impl Kind<Vec<String>> for Names {
-    const TAKES: &'static str = "a name of a certificate, or any";
-    const FORM: OptionForm = OptionForm::List;
-
-    fn parse(before: Option<Vec<String>>, text: Option<&str>) -> Result<Option<Vec<String>>, OptionError> {
-        let mut names = before.unwrap_or_default();
-        Ok(match text {
-            Some(ANYBODY) => Some(Vec::new()),
-            Some(name) if !name.is_empty() => {
-                names.push(name.to_owned());
-                Some(names)
-            }
-            _ => None,
-        })
-    }
-
-    fn texts(names: &Vec<String>) -> Vec<String> {
-        if names.is_empty() { vec![ANYBODY.to_owned()] } else { names.clone() }
-    }
-}
-
-/// In place of a limit: none.
-const NO_LIMIT: &str = "none";
+/// In place of a limit, and of a policy: that of the cache.
+const NONE: &str = "none";
 
 /// A limit above 0, or 0 for none.
 fn limit(text: Option<&str>, read: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     match text? {
-        NO_LIMIT => Some(0),
+        NONE => Some(0),
         text => read(text).filter(|limit| *limit > 0),
-    }
-}
-
-impl Kind<u64> for Count {
-    const TAKES: &'static str = "a number or none";
-    const FORM: OptionForm = OptionForm::Number;
-
-    fn parse(_: Option<u64>, text: Option<&str>) -> Result<Option<u64>, OptionError> {
-        Ok(limit(text, nigh_text::count))
-    }
-
-    fn texts(count: &u64) -> Vec<String> {
-        vec![if *count == 0 { NO_LIMIT.to_owned() } else { count.to_string() }]
-    }
-}
-
-impl Kind<u64> for Bytes {
-    const TAKES: &'static str = "bytes such as 100M, or none";
-    const FORM: OptionForm = OptionForm::Size;
-
-    fn parse(_: Option<u64>, text: Option<&str>) -> Result<Option<u64>, OptionError> {
-        Ok(limit(text, nigh_text::bytes))
-    }
-
-    fn texts(bytes: &u64) -> Vec<String> {
-        vec![amount(*bytes)]
-    }
-}
-
-impl Kind<String> for Name {
-    const TAKES: &'static str = "the name of a tenant or a group of disks";
-
-    fn parse(_: Option<String>, text: Option<&str>) -> Result<Option<String>, OptionError> {
-        Ok(text.filter(|name| !name.is_empty()).map(str::to_owned))
-    }
-
-    fn texts(name: &String) -> Vec<String> {
-        vec![name.clone()]
-    }
-}
-
-/// In place of a policy: that of the cache.
-const OF_THE_CACHE: &str = "none";
-
-impl Kind<Option<Spec>> for Policy {
-    const TAKES: &'static str = "a policy, or none";
-
-    fn parse(_: Option<Option<Spec>>, text: Option<&str>) -> Result<Option<Option<Spec>>, OptionError> {
-        Ok(Some(match text.unwrap_or_default() {
-            OF_THE_CACHE => None,
-            text => Some(text.parse().map_err(|error: SpecError| OptionError::Policy(error.to_string()))?),
-        }))
-    }
-
-    fn texts(policy: &Option<Spec>) -> Vec<String> {
-        vec![policy.as_ref().map_or_else(|| OF_THE_CACHE.to_owned(), Spec::to_string)]
     }
 }
 

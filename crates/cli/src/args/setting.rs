@@ -1,9 +1,6 @@
 //! The table of settings: each is a flag of `nigh serve` and a key of its file. `settings.rs` has the table itself.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Defines groups of settings, each with its heading in the help, and `Given`, which has all groups. A field is a flag, and the key of the file
 /// with the same name; its attributes are those of clap, and its comment is the help and the description in docs/config.md.
@@ -98,30 +95,6 @@ impl Default for On {
 impl Setting for On {
     fn or(self, other: Self) -> Self {
         On(self.0 && other.0)
-    }
-}
-
-/// A value that a file has as a string: the text of the flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Text<T>(pub(crate) T);
-
-impl<T: FromStr> FromStr for Text<T> {
-    type Err = T::Err;
-
-    fn from_str(text: &str) -> Result<Text<T>, T::Err> {
-        text.parse().map(Text)
-    }
-}
-
-impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Text<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text<T>, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl<T: fmt::Display> Serialize for Text<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&self.0)
     }
 }
 

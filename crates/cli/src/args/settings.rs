@@ -7,31 +7,31 @@ use std::path::PathBuf;
 
 use clap::ArgAction;
 use clap::builder::{BoolValueParser, TypedValueParser};
-use nigh_policy::Spec;
-use nigh_service::Listen;
 use serde::Deserialize;
 use toml::de::ValueDeserializer;
 
-use super::setting::{On, Reloaded, Setting, Text, settings};
-use super::values::{Content, Mode, Processor, ReadAhead, Size, Slow, Time};
-use super::{AllocateArg, MetricsArg, PrefetchArg, TlsArg, WriteModeArg};
+use super::setting::{On, Reloaded, Setting, settings};
+use super::values::{
+    Address, Content, LongTime, Metrics, Mode, Policy, Prefetch, Processor, ReadAhead, Scheduler, Size, Slow, Time,
+};
+use super::{AllocateArg, TlsArg, WriteModeArg};
 use crate::completion;
 
 settings! {
     "Cache" cache: CacheArgs {
         /// Memory for blocks, such as 512M; at least 4K [default: 512M]
         #[arg(short, long, value_name = "SIZE", add = Reloaded)]
-        memory: Option<Text<Size>>,
+        memory: Option<Size>,
         /// Upper limit for changes of --memory at run time [default: twice --memory]
         #[arg(long, value_name = "SIZE")]
-        memory_max: Option<Text<Size>>,
+        memory_max: Option<Size>,
         /// Policy that chooses the block to evict ('nigh policies' lists them), or ulc, which also decides what each --level has
         /// [default: lirs; lru with --allocate]
         #[arg(short, long, value_name = "POLICY", add = completion::live_policies(), add = Reloaded)]
-        policy: Option<Text<Spec>>,
+        policy: Option<Policy>,
         /// Read-ahead for sequential reads: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K [default: auto]
         #[arg(long, value_name = "READAHEAD", add = Reloaded)]
-        readahead: Option<Text<ReadAhead>>,
+        readahead: Option<ReadAhead>,
         /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
         /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE, or tls:HOST:PORT:SIZE, with
         /// options: ca=FILE, certificate=FILE and key=FILE for tls, name=NAME, required and wait=TIME. For several levels, the fastest is first; one on another host
@@ -45,10 +45,10 @@ settings! {
         /// dedup+zstd (also compressed), or sketch or sketch+zstd (also similar blocks as differences). Disks share blocks only with
         /// those of their tenant or of the same share=GROUP. It is fixed at the start [default: none]
         #[arg(long, value_name = "SCHEME")]
-        content: Option<Text<Content>>,
+        content: Option<Content>,
         /// Processor time for encoding, as a share of one processor, from 1% to 100% [default: 25%]
         #[arg(long, value_name = "SHARE")]
-        content_cpu: Option<Text<Processor>>,
+        content_cpu: Option<Processor>,
         /// The list of the blocks in memory, kept every minute and at the end; they are loaded again after a start, into free memory
         /// only; none for no such list [default: the path of --control, or of the file of --level, with .warm appended]
         #[arg(long, value_name = "FILE")]
@@ -75,7 +75,7 @@ settings! {
         /// used beyond its first two batches (0: any number); adapt, to choose between single blocks and batches, for each device, by their time. To
         /// be used with batch=64 [default: batch=16,window=4096]
         #[arg(long, value_name = "batch=N,window=N,adapt")]
-        prefetch: Option<Text<PrefetchArg>>,
+        prefetch: Option<Prefetch>,
     }
 
     "Devices" devices: DeviceArgs {
@@ -84,26 +84,26 @@ settings! {
         write_mode: Option<WriteModeArg>,
         /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
         #[arg(long, value_name = "SCHEDULER")]
-        scheduler: Option<Text<nigh_engine::Scheduler>>,
+        scheduler: Option<Scheduler>,
         /// Maximum number of requests that each shard has in progress at a device, at least 1; the scheduler orders the others [default: 32]
         #[arg(long, value_name = "N")]
         depth: Option<u32>,
         /// How long writes to a block may fail before further ones to it do, and all writes of a disk before those that would wait for memory do; from 0s to
         /// 1h [default: 5s]
         #[arg(long, value_name = "TIME")]
-        fail_after: Option<Text<Time<0>>>,
+        fail_after: Option<Time>,
     }
 
     "Clients" clients: ClientArgs {
         /// Listen here: unix:PATH or tcp:HOST:PORT; sockets passed in LISTEN_FDS are used, too, with the permissions of their unit
         #[arg(short, long, value_name = "ADDRESS")]
-        listen: Vec<Text<Listen>>,
+        listen: Vec<Address>,
         /// A Unix socket for a virtual machine (vhost-user-blk), which then has the disk in its memory; queues=N, poll=TIME, memory=SIZE, unsealed
         #[arg(long, value_name = "NAME=PATH[,OPTION...]")]
         vhost_user: Vec<String>,
         /// Permissions of the Unix sockets of --listen and --vhost-user, in octal [default: 0600, or 0660 with --socket-group]
         #[arg(long, value_name = "MODE")]
-        socket_mode: Option<Text<Mode>>,
+        socket_mode: Option<Mode>,
         /// Group of the Unix sockets of --listen and --vhost-user, by name or number: its members can connect [default: the server's]
         #[arg(long, value_name = "GROUP")]
         socket_group: Option<String>,
@@ -127,15 +127,15 @@ settings! {
         /// than this machine need, only to clients that send the token in that file, read at the start ('Authorization: Bearer TOKEN', or as the password that browsers
         /// ask for)
         #[arg(long, value_name = "HOST:PORT[,token=FILE]")]
-        metrics: Option<Text<MetricsArg>>,
+        metrics: Option<Metrics>,
         /// Count requests that take longer, such as 100ms, and log them with what they waited for: up to ten a second, from 1ms to 1h or
         /// none [default: none]
         #[arg(long, value_name = "TIME")]
-        slow: Option<Text<Slow>>,
+        slow: Option<Slow>,
         /// Time limit for the end of the server, from 1s to 1h, fixed at the start: data that is not written by then is lost, and its disks are named
         /// [default: 8s]
         #[arg(long, value_name = "TIME")]
-        stop_within: Option<Text<Time<1>>>,
+        stop_within: Option<LongTime>,
     }
 
     "Rights" rights: RightsArgs {

@@ -1,188 +1,168 @@
 //! The file of `--config`: the settings of `args/settings.rs`, and exports.
 
+use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
-use nigh_service::{ExportOptions, ExportSettings, WriteMode, amount};
+use anyhow::Context;
+use nigh_backend::Target;
+use nigh_service::{ExportOptions, ExportSettings, OptionForm, amount};
 use serde::{Deserialize, Serialize};
-use toml::de::{DeTable, ValueDeserializer};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::Plan;
-use crate::args::{Given, WriteModeArg};
+use crate::args::Given;
 use crate::asked;
 
 /// The settings in a file. Flags on the command line override them.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(super) struct File {
-    #[serde(flatten)]
     pub(super) given: Given,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) export: Vec<FileExport>,
+    pub(super) exports: Vec<(ExportSettings, ExportOptions)>,
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct FileExport {
-    name: String,
-    target: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    next: Vec<String>,
-    write_log: Option<String>,
-    read_only: Option<bool>,
-    write_mode: Option<WriteModeArg>,
-    clients: Option<Vec<String>>,
-    connections: Option<u64>,
-    requests: Option<u64>,
-    iops: Option<u64>,
-    bandwidth: Option<String>,
-    tenant: Option<String>,
-    floor: Option<String>,
-    ceiling: Option<String>,
-    policy: Option<String>,
-    share: Option<String>,
+/// An error, with its place in the text of a file.
+struct Wrong {
+    place: Option<Range<usize>>,
+    message: String,
+}
+
+impl From<toml::de::Error> for Wrong {
+    fn from(error: toml::de::Error) -> Wrong {
+        Wrong { place: error.span(), message: error.message().to_owned() }
+    }
+}
+
+impl Wrong {
+    /// There is no such key, but those of `known`, with underscores.
+    fn unknown(key: &Spanned<DeString>, known: impl Iterator<Item = &'static str>) -> Wrong {
+        let known: Vec<String> = known.map(hyphened).collect();
+        let near = nigh_text::did_you_mean(nigh_text::nearest(key.get_ref(), known.iter().map(String::as_str)));
+        let otherwise = || format!("there is no key `{}`{near}", key.get_ref());
+        Wrong { place: Some(key.span()), message: asked::moved(key.get_ref()).unwrap_or_else(otherwise) }
+    }
+}
+
+/// A name as a file has it.
+fn hyphened(field: &str) -> String {
+    field.replace('_', "-")
 }
 
 impl File {
     /// An error names the line.
     pub(super) fn read(path: &Path) -> anyhow::Result<File> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let wrong = |error: toml::de::Error| asked::at_line(path, &text, error.span(), error.message());
-        let mut entries: Vec<_> = DeTable::parse(&text).map_err(wrong)?.into_inner().into_iter().collect();
+        File::parse(&text).map_err(|Wrong { place, message }| asked::at_line(path, &text, place, &message))
+    }
+
+    fn parse(text: &str) -> Result<File, Wrong> {
+        let mut entries: Vec<_> = DeTable::parse(text)?.into_inner().into_iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let mut file = File::default();
         for (key, value) in entries {
-            let (name, value) = (key.get_ref(), ValueDeserializer::from(value));
-            if name == "export" {
-                file.export = Deserialize::deserialize(value).map_err(wrong)?;
-            } else if !file.given.read(name, value).map_err(wrong)? {
-                let near = nigh_text::nearest(&name.replace('-', "_"), Given::FIELDS.iter().copied());
-                let near = nigh_text::did_you_mean(near.map(|near| near.replace('_', "-")).as_deref());
-                let message = asked::moved(name).unwrap_or_else(|| format!("there is no key `{name}`{near}"));
-                return Err(asked::at_line(path, &text, Some(key.span()), &message));
+            if key.get_ref() != "export" {
+                if !file.given.read(key.get_ref(), ValueDeserializer::from(value))? {
+                    return Err(Wrong::unknown(&key, Given::FIELDS.iter().copied().chain(["export"])));
+                }
+                continue;
+            }
+            match value.into_inner() {
+                DeValue::Array(tables) => file.exports = tables.into_iter().map(export).collect::<Result<_, _>>()?,
+                _ => return Err(Wrong { place: Some(key.span()), message: EXPORT_FORM.to_owned() }),
             }
         }
         Ok(file)
     }
 }
 
+const EXPORT_FORM: &str = "an export is a table: [[export]]";
+
+/// A table of a file: `name`, `target`, and options under the names of their fields.
+fn export(value: Spanned<DeValue>) -> Result<(ExportSettings, ExportOptions), Wrong> {
+    let place = value.span();
+    let at_table = |message: &str| Wrong { place: Some(place.clone()), message: message.to_owned() };
+    let DeValue::Table(table) = value.into_inner() else { return Err(at_table(EXPORT_FORM)) };
+    let fields = || ExportOptions::ALL.iter().map(|option| option.field);
+    let (mut name, mut target, mut options) = (None, None, DeTable::new());
+    for (key, value) in table {
+        match key.get_ref().as_ref() {
+            "name" => name = Some(String::deserialize(ValueDeserializer::from(value))?),
+            "target" => {
+                let place = Some(value.span());
+                let text = String::deserialize(ValueDeserializer::from(value))?;
+                target = Some(text.parse::<Target>().map_err(|error| Wrong { place, message: error.to_string() })?);
+            }
+            known if fields().any(|field| hyphened(field) == known) => {
+                options.insert(Spanned::new(key.span(), known.replace('-', "_").into()), value);
+            }
+            _ => return Err(Wrong::unknown(&key, fields().chain(["name", "target"]))),
+        }
+    }
+    let name = name.ok_or_else(|| at_table("missing field `name`"))?;
+    let target = target.ok_or_else(|| at_table("missing field `target`"))?;
+    let options = Spanned::new(place.clone(), DeValue::Table(options));
+    let options = ExportOptions::deserialize(ValueDeserializer::from(options))?;
+    if options.clients.as_ref().is_some_and(Vec::is_empty) {
+        return Err(at_table("clients is an empty list: name clients, or leave it out to admit all"));
+    }
+    Ok((ExportSettings::new(name, target), options))
+}
+
 /// A file that [`File::read`] reads as `plan`.
 pub(super) fn printed(plan: &Plan) -> anyhow::Result<String> {
-    let file = File { given: plan.given.clone(), export: plan.settings.exports.iter().map(export).collect() };
-    Ok(format!("# Settings of nigh serve. docs/config.md describes each key.\n{}", toml::to_string(&file)?))
+    #[derive(Serialize)]
+    struct Printed<'a> {
+        #[serde(flatten)]
+        given: &'a Given,
+        export: Vec<toml::Table>,
+    }
+    let export = plan.settings.exports.iter().map(printed_export).collect::<Result<_, _>>()?;
+    let text = toml::to_string(&Printed { given: &plan.given, export })?;
+    Ok(format!("# Settings of nigh serve. docs/config.md describes each key.\n{text}"))
 }
 
-impl FileExport {
-    pub(super) fn read(self) -> anyhow::Result<(ExportSettings, ExportOptions)> {
-        let FileExport {
-            name,
-            target,
-            next,
-            write_log,
-            read_only,
-            write_mode,
-            clients,
-            connections,
-            requests,
-            iops,
-            bandwidth,
-            tenant,
-            floor,
-            ceiling,
-            policy,
-            share,
-        } = self;
-        let nobody = clients.as_ref().is_some_and(Vec::is_empty);
-        ensure!(!nobody, "export {name}: clients is an empty list: name clients, or leave it out to admit all");
-        let target = target.parse().with_context(|| format!("export {name}"))?;
-        let mut options = ExportOptions::default();
-        for target in next {
-            options.add(&format!("next={target}")).with_context(|| format!("export {name}"))?;
-        }
-        let named = [
-            ("write-log", write_log),
-            ("bandwidth", bandwidth),
-            ("tenant", tenant),
-            ("floor", floor),
-            ("ceiling", ceiling),
-            ("policy", policy),
-            ("share", share),
-        ];
-        for (option, value) in named {
-            if let Some(value) = value {
-                options.add(&format!("{option}={value}")).with_context(|| format!("export {name}"))?;
-            }
-        }
-        let write_mode = write_mode.map(WriteMode::from);
-        let options = ExportOptions { read_only, write_mode, clients, connections, requests, iops, ..options };
-        Ok((ExportSettings::new(name, target), options))
-    }
-}
-
-fn export(export: &ExportSettings) -> FileExport {
-    let ExportOptions {
-        next,
-        write_log,
-        read_only,
-        write_mode,
-        clients,
-        connections,
-        requests,
-        iops,
-        bandwidth,
-        tenant,
-        floor,
-        ceiling,
-        policy,
-        share,
-    } = ExportOptions::of(export).unusual(&export.disk.name);
-    FileExport {
-        name: export.disk.name.clone(),
-        target: export.disk.target.to_string(),
-        next: next.iter().flatten().map(ToString::to_string).collect(),
-        write_log: write_log.map(|log| log.to_string()),
-        read_only,
-        write_mode: write_mode.map(|mode| match mode {
-            WriteMode::Back => WriteModeArg::Back,
-            WriteMode::Through => WriteModeArg::Through,
-        }),
-        clients,
-        connections,
-        requests,
-        iops,
-        bandwidth: bandwidth.map(amount),
-        tenant,
-        floor: floor.map(amount),
-        ceiling: ceiling.map(amount),
-        policy: policy.flatten().map(|policy| policy.to_string()),
-        share,
-    }
+fn printed_export(export: &ExportSettings) -> Result<toml::Table, toml::ser::Error> {
+    let name = &export.disk.name;
+    let options = toml::Table::try_from(ExportOptions::of(export).unusual(name))?;
+    let options = ExportOptions::ALL.iter().filter_map(|option| {
+        let value = options.get(option.field)?.clone();
+        let value = match (option.form, value.as_integer()) {
+            (OptionForm::Size, Some(bytes)) => amount(bytes as u64).into(),
+            _ => value,
+        };
+        Some((hyphened(option.field), value))
+    });
+    let target = export.disk.target.to_string();
+    Ok([("name", name), ("target", &target)]
+        .map(|(key, text)| (key.to_owned(), text.clone().into()))
+        .into_iter()
+        .chain(options)
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
     use std::any::TypeId;
 
-    use clap::{Arg, ArgAction, Args, Command, CommandFactory, FromArgMatches};
+    use clap::{Arg, ArgAction, Args, Command, FromArgMatches};
+    use nigh_service::ExportOption;
 
     use super::*;
-    use crate::args::{Reloaded, ServeArgs};
+    use crate::args::{On, Reloaded, ServeArgs, TlsArg};
     use crate::serve::plan;
-
-    const KEYS_OF_TLS: [&str; 3] = ["certificate", "key", "client-ca"];
 
     fn command() -> Command {
         Given::augment_args(Command::new("serve"))
     }
 
     fn key(arg: &Arg) -> String {
-        arg.get_id().as_str().replace('_', "-")
+        hyphened(arg.get_id().as_str())
     }
 
-    /// The description of a setting, and its default.
-    fn help(arg: &Arg) -> (String, Option<String>) {
-        let text = arg.get_help().unwrap().to_string();
-        match text.rsplit_once(" [default: ") {
-            Some((text, usual)) => (text.to_owned(), Some(usual.trim_end_matches(']').to_owned())),
+    /// A description, and the default in it.
+    fn split_help(text: &str) -> (&str, Option<&str>) {
+        match text.strip_suffix(']').and_then(|text| text.rsplit_once(" [default: ")) {
+            Some((text, usual)) => (text, Some(usual)),
             None => (text, None),
         }
     }
@@ -192,6 +172,14 @@ mod tests {
         let name = arg.get_value_names().map_or("", |names| names[0].as_str()).replace('|', "\\|");
         let kind = arg.get_value_parser().type_id();
         match arg.get_action() {
+            _ if !arg.get_possible_values().is_empty()
+                && kind != TypeId::of::<bool>()
+                && kind != TypeId::of::<On>() =>
+            {
+                let values: Vec<String> =
+                    arg.get_possible_values().iter().map(|value| format!("`\"{}\"`", value.get_name())).collect();
+                (values.join(", "), "none")
+            }
             ArgAction::SetTrue => ("`true`".to_owned(), "`false`"),
             ArgAction::SetFalse => ("`false`".to_owned(), "`true`"),
             ArgAction::Append => (format!("list of `\"{name}\"`"), "none"),
@@ -204,7 +192,7 @@ mod tests {
 
     /// `text` with the names of keys instead of flags.
     fn with_keys(mut text: String) -> String {
-        let mut keys: Vec<String> = Given::FIELDS.iter().map(|field| field.replace('_', "-")).collect();
+        let mut keys: Vec<String> = Given::FIELDS.iter().map(|field| hyphened(field)).collect();
         keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
         for key in keys {
             text = text.replace(&format!("--{key}"), &format!("`{key}`"));
@@ -222,12 +210,28 @@ mod tests {
                 text += &format!("{}## {of}\n\n{head}", if heading.is_empty() { "" } else { "\n" });
                 heading = of;
             }
-            let ((meaning, usual), (values, otherwise)) = (help(arg), values(arg));
+            let help = arg.get_help().unwrap().to_string();
+            let ((meaning, usual), (values, otherwise)) = (split_help(&help), values(arg));
             let reload = if arg.get::<Reloaded>().is_some() { ". A reload applies it" } else { "" };
-            let usual = usual.unwrap_or_else(|| otherwise.to_owned());
+            let usual = usual.unwrap_or(otherwise);
             text += &with_keys(format!("| `{}` | {values} | {meaning}{reload} | {usual} |\n", key(arg)));
         }
         text
+    }
+
+    fn options() -> String {
+        let rows = ExportOptions::ALL.iter().map(|ExportOption { field, form, value, help, .. }| {
+            let (values, otherwise) = match form {
+                OptionForm::Text | OptionForm::Size => (format!("`\"{value}\"`"), "none"),
+                OptionForm::Number => ("number".to_owned(), "none"),
+                OptionForm::Switch => ("`true`".to_owned(), "`false`"),
+                OptionForm::List => (format!("list of `\"{value}\"`"), "none"),
+            };
+            let (meaning, usual) = split_help(help);
+            let usual = usual.unwrap_or(otherwise);
+            with_keys(format!("| `{}` | {} | {meaning} | {usual} |\n", hyphened(field), values.replace('|', "\\|")))
+        });
+        rows.collect()
     }
 
     /// `UPDATE=1` writes the tables again.
@@ -237,11 +241,20 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         let begin = text.find("## Cache\n").expect("tables of settings");
         let end = text.find("\n## `[tls]`").expect("a table of certificates");
+        let exports = text.find("| `next` |").expect("a table of options");
+        let written = [&text[..begin], &tables(), &text[end..exports], &options()].concat();
         if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, format!("{}{}{}", &text[..begin], tables(), &text[end..])).unwrap();
-            return;
+            std::fs::write(&path, &written).unwrap();
         }
-        assert_eq!(text[begin..end], tables(), "cargo xtask docs writes it");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), written, "cargo xtask docs writes it");
+        let rows = text[end..exports].lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));
+        let tls = TlsArg { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) };
+        let tls = toml::Table::try_from(tls).unwrap();
+        let mut known: Vec<&str> = tls.keys().map(String::as_str).chain(["name", "target"]).collect();
+        let mut rows: Vec<&str> = rows.collect();
+        known.sort_unstable();
+        rows.sort_unstable();
+        assert_eq!(rows, known);
     }
 
     #[test]
@@ -266,9 +279,12 @@ mod tests {
         let mut compared = 0;
         for arg in command().get_arguments() {
             // Others depend on the machine, or on further settings.
-            let Some(usual) = help(arg).1.filter(|usual| usual != "none" && !usual.contains([' ', '\''])) else {
+            let help = arg.get_help().unwrap().to_string();
+            let usual = split_help(&help).1.unwrap_or("none");
+            // Each export has a mode of its own in the end.
+            if usual == "none" || usual.contains([' ', '\'']) || key(arg) == "write-mode" {
                 continue;
-            };
+            }
             let found = printed.iter().find_map(|printed| printed.get(&key(arg))).unwrap_or_else(|| panic!("{usual}"));
             assert_eq!(found.as_str().map_or_else(|| found.to_string(), str::to_owned), usual, "{}", key(arg));
             compared += 1;

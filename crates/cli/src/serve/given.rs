@@ -2,7 +2,7 @@
 
 use nigh_service::Listen;
 
-use crate::args::{Given, Text};
+use crate::args::{Address, Given};
 use crate::together::{self, Refused};
 
 /// An error with the reason, if settings do not go together.
@@ -22,7 +22,7 @@ const SETTINGS: &[(&str, IsGiven)] = &[
     ("socket-mode", |given| given.clients.socket_mode.is_some()),
     ("a cache without allocate", |given| given.tenants.allocate.is_none()),
     ("a server without a Unix socket to listen on", |given| {
-        let is_unix = |Text(address): &Text<Listen>| matches!(address, Listen::Unix(_));
+        let is_unix = |address: &Address| matches!(address.0, Listen::Unix(_));
         !given.clients.listen.iter().any(is_unix) && given.clients.vhost_user.is_empty()
     }),
 ];

@@ -67,7 +67,7 @@ impl Options {
             Some(("ca", file)) => set(&mut self.ca, file.into()),
             Some(("certificate", file)) => set(&mut self.certificate, file.into()),
             Some(("key", file)) => set(&mut self.key, file.into()),
-            Some(("wait", text)) => set(&mut self.wait, text.parse::<Time<0>>().context("wait is a time")?.0),
+            Some(("wait", text)) => set(&mut self.wait, text.parse::<Time>().context("wait is a time")?.0),
             None if option == "required" => {
                 self.required = true;
                 Ok(())
