@@ -108,20 +108,30 @@ fn export(value: Spanned<DeValue>) -> Result<(ExportSettings, ExportOptions), Wr
     Ok((ExportSettings::new(name, target), options))
 }
 
+/// A file as it is printed.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    given: &'a Given,
+    export: Vec<PrintedExport<'a>>,
+}
+
+#[derive(Serialize)]
+struct PrintedExport<'a> {
+    name: &'a str,
+    target: String,
+    #[serde(flatten)]
+    options: toml::Table,
+}
+
 /// A file that [`File::read`] reads as `plan`.
 pub(super) fn printed(plan: &Plan) -> anyhow::Result<String> {
-    #[derive(Serialize)]
-    struct Printed<'a> {
-        #[serde(flatten)]
-        given: &'a Given,
-        export: Vec<toml::Table>,
-    }
     let export = plan.settings.exports.iter().map(printed_export).collect::<Result<_, _>>()?;
     let text = toml::to_string(&Printed { given: &plan.given, export })?;
     Ok(format!("# Settings of nigh serve. docs/config.md describes each key.\n{text}"))
 }
 
-fn printed_export(export: &ExportSettings) -> Result<toml::Table, toml::ser::Error> {
+fn printed_export(export: &ExportSettings) -> Result<PrintedExport<'_>, toml::ser::Error> {
     let name = &export.disk.name;
     let options = toml::Table::try_from(ExportOptions::of(export).unusual(name))?;
     let options = ExportOptions::ALL.iter().filter_map(|option| {
@@ -132,12 +142,7 @@ fn printed_export(export: &ExportSettings) -> Result<toml::Table, toml::ser::Err
         };
         Some((hyphened(option.field), value))
     });
-    let target = export.disk.target.to_string();
-    Ok([("name", name), ("target", &target)]
-        .map(|(key, text)| (key.to_owned(), text.clone().into()))
-        .into_iter()
-        .chain(options)
-        .collect())
+    Ok(PrintedExport { name, target: export.disk.target.to_string(), options: options.collect() })
 }
 
 #[cfg(test)]
