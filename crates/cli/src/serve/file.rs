@@ -22,6 +22,7 @@ pub(super) struct File {
 }
 
 /// An error, with its place in the text of a file.
+#[derive(Debug)]
 struct Wrong {
     place: Option<Range<usize>>,
     message: String,
@@ -270,6 +271,24 @@ mod tests {
         for arg in command.get_arguments() {
             let flag = arg.get_long().unwrap();
             assert!(flag == key(arg) || flag == format!("no-{}", key(arg)), "{flag}");
+        }
+    }
+
+    #[test]
+    fn errors_are_at_the_line_of_the_value_or_the_key() {
+        let export = "[[export]]\nname = 'd'\ntarget = 'memory:1M'\n";
+        for (text, line, words) in [
+            ("depth = 3\npolicy = 'lrv'", 2, "unknown policy 'lrv'"),
+            ("fail-after = '2h'", 1, "from 0s to 1h"),
+            ("depth = 3\nmemry = '1G'", 2, "there is no key `memry`. Did you mean 'memory'?"),
+            ("memory_max = '1G'", 1, "there is no key `memory_max`. Did you mean 'memory-max'?"),
+            (&format!("{export}floor = 'x'"), 4, "expected bytes such as 100M"),
+            (&format!("{export}write_mode = 'back'"), 4, "Did you mean 'write-mode'?"),
+            ("[[export]]\nname = 'd'\ntarget = 'memroy:1M'", 3, "no kind of target"),
+        ] {
+            let Wrong { place, message } = File::parse(text).map(|file| format!("{file:?}")).unwrap_err();
+            assert_eq!(1 + text[..place.unwrap().start].matches('\n').count(), line, "{text}");
+            assert!(message.contains(words), "{text}: {message}");
         }
     }
 
