@@ -96,7 +96,7 @@ options! {
     iops: u64 = "iops" as Count, disk.iops, "N",
         "most requests per second of all clients, of any kind; CACHE (a request to fetch), trims and zeroes count as one for each 32 MiB";
     #[serde(deserialize_with = "read_size")]
-    bandwidth: u64 = "bandwidth" as Bytes, disk.bandwidth, "SIZE",
+    bandwidth: u64 = "bandwidth" as Rate, disk.bandwidth, "SIZE",
         "most bytes per second that all clients read, write, zero and fetch by CACHE; trims have no bytes, nor have zeroes with FAST_ZERO";
     #[serde(deserialize_with = "read_text::<Name, _, _>")]
     tenant: String = "tenant" as Name, disk.tenant, "NAME",
@@ -110,8 +110,8 @@ options! {
     #[serde(serialize_with = "write_text::<Policy, _, _>", deserialize_with = "read_text::<Policy, _, _>")]
     policy: Option<Spec> = "policy" as Policy, disk.policy, "POLICY",
         "which of its blocks its tenant loses (with --allocate) [default: --policy]";
-    #[serde(deserialize_with = "read_text::<Name, _, _>")]
-    share: String = "share" as Name, disk.share, "GROUP",
+    #[serde(deserialize_with = "read_text::<Group, _, _>")]
+    share: String = "share" as Group, disk.share, "GROUP",
         "disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes then shows whether another disk of the group has the same block [default: only disks of its tenant]";
 }
 
@@ -247,7 +247,13 @@ kinds! {
     Bytes: u64, Size, "bytes such as 100M, or none",
         |_, text| Ok(limit(text, nigh_text::bytes)),
         |bytes| vec![amount(*bytes)];
-    Name: String, Text, "the name of a tenant or a group of disks",
+    Rate: u64, Size, "bytes per second such as 100M, or none",
+        |_, text| Ok(limit(text, nigh_text::bytes)),
+        |bytes| vec![amount(*bytes)];
+    Name: String, Text, "a name",
+        |_, text| Ok(text.filter(|name| !name.is_empty()).map(str::to_owned)),
+        |name| vec![name.clone()];
+    Group: String, Text, "the name of a group of disks",
         |_, text| Ok(text.filter(|name| !name.is_empty()).map(str::to_owned)),
         |name| vec![name.clone()];
     Policy: Option<Spec>, Text, "a policy, or none",
