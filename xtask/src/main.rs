@@ -181,7 +181,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         bench: Vec<String>,
     },
-    /// Write the generated documents again (docs/cli.md)
+    /// Write the generated documents again (docs/cli.md, the tables of docs/config.md)
     Docs,
 }
 

@@ -234,5 +234,9 @@ pub(crate) fn power(cuts: u32, seed: u64, server: &str) -> anyhow::Result<()> {
 }
 
 pub(crate) fn docs() -> anyhow::Result<()> {
-    check(cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "it", "cli_reference::"]).env("UPDATE", "1"))
+    for tests in [["--test", "it", "cli_reference::"], ["--bin", "nigh", "the_documentation_names_every_key"]] {
+        let test = [&["test", "--locked", "--quiet", "-p", "nigh"], &tests[..]].concat();
+        check(cargo(&test).env("UPDATE", "1"))?;
+    }
+    Ok(())
 }

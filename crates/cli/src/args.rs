@@ -3,15 +3,16 @@
 mod content;
 mod contents;
 mod devices;
-mod encoding;
-mod hardening;
 mod level;
 mod mount;
 mod prefetch;
 mod programs;
 mod serving;
+mod setting;
+mod settings;
 mod tls;
 mod trace;
+mod values;
 mod watch;
 
 use std::ffi::OsString;
@@ -32,8 +33,6 @@ use content::CONTENT_HELP;
 pub(crate) use content::ContentArgs;
 pub(crate) use contents::ContentsArgs;
 pub(crate) use devices::{DevicesArgs, DevicesCommand, FitArgs};
-pub(crate) use encoding::EncodingArgs;
-pub(crate) use hardening::HardeningArgs;
 pub(crate) use level::LevelArgs;
 use mount::MOUNT_HELP;
 pub(crate) use mount::MountArgs;
@@ -41,10 +40,16 @@ pub(crate) use prefetch::PrefetchArg;
 use programs::ADVISE_HELP;
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
-use serving::SERVE_HELP;
+pub(crate) use setting::On;
+#[cfg(test)]
+pub(crate) use setting::Reloaded;
+pub(crate) use settings::{BlockArgs, CacheArgs, Given, RightsArgs, WatchArgs};
 pub(crate) use tls::TlsArg;
 pub(crate) use trace::{LayoutArgs, OrderArg, TraceCommand};
-pub(crate) use watch::{MetricsArg, RecordArg, WatchArgs};
+pub(crate) use values::{
+    Address, Content, LongTime, Metrics, Mode, Prefetch, Processor, ReadAhead, Scheduler, Size, Time,
+};
+pub(crate) use watch::{MetricsArg, RecordArg};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -81,7 +86,7 @@ pub(crate) enum Command {
     #[command(after_long_help = CONTENT_HELP)]
     Content(ContentArgs),
     /// Serve disks over NBD through a cache in memory
-    #[command(after_long_help = SERVE_HELP)]
+    #[command(after_long_help = serving::help())]
     Serve(Box<ServeArgs>),
     /// Mount a folder on a slow or remote file system at another place, with a cache in memory for its files
     #[command(after_long_help = MOUNT_HELP)]
@@ -147,18 +152,12 @@ pub(crate) struct ServeArgs {
     /// The disks: a name for clients, what is served under it, and options
     #[arg(value_name = "NAME=TARGET[,OPTION...]")]
     pub(crate) exports: Vec<String>,
-    /// Listen here: unix:PATH or tcp:HOST:PORT; sockets passed in LISTEN_FDS are used, too
-    #[arg(short, long, value_name = "ADDRESS")]
-    pub(crate) listen: Vec<String>,
-    /// A Unix socket for a virtual machine (vhost-user-blk), which then has the disk in its memory; queues=N, poll=TIME, memory=SIZE, unsealed
-    #[arg(long, value_name = "NAME=PATH[,OPTION...]")]
-    pub(crate) vhost_user: Vec<String>,
-    /// Permissions of the Unix sockets of --listen and --vhost-user, in octal [default: 0600, or 0660 with --socket-group]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) socket_mode: Option<String>,
-    /// Group of the Unix sockets of --listen and --vhost-user, by name or number: its members can connect
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) socket_group: Option<String>,
+    /// Options of one disk, such as root:read-only,iops=500 (see below)
+    #[arg(long, value_name = "NAME:OPTION,...")]
+    pub(crate) set: Vec<String>,
+    /// Reject writes to all disks
+    #[arg(long)]
+    pub(crate) read_only: bool,
     /// Serve one client on standard input and output, and end when it disconnects
     #[arg(long)]
     pub(crate) stdio: bool,
@@ -167,89 +166,6 @@ pub(crate) struct ServeArgs {
     /// With sample=RATE, such as 1%, only that share of the blocks, chosen by hash as in 'nigh sim --sample'.
     #[arg(long, value_name = "FILE[,sample=RATE]")]
     pub(crate) record: Option<RecordArg>,
-    /// Memory for blocks, such as 512M [default: 512M]
-    #[arg(short, long, value_name = "SIZE")]
-    pub(crate) memory: Option<String>,
-    /// Upper limit for changes of --memory at run time [default: twice --memory]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory_max: Option<String>,
-    #[command(flatten)]
-    pub(crate) content: EncodingArgs,
-    /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
-    /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE, or tls:HOST:PORT:SIZE, with
-    /// options (see below). Give the flag twice for two levels, the faster one first; one on another host is the last
-    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE[,OPTION...]")]
-    pub(crate) level: Vec<String>,
-    /// The list of the blocks in memory, kept every minute and at the end; they are loaded again after a start, into free memory
-    /// only; none for no such list [default: the path of --control, or of the file of --level, with .warm appended]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) warm: Option<PathBuf>,
-    /// Policy that chooses the block to evict ('nigh policies' lists them), or ulc, which also decides what each --level has
-    /// [default: lirs]
-    #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
-    pub(crate) policy: Option<String>,
-    /// How tenants, each with one or several disks, share the cache: lru-sp (no tenant loses by what others choose), global (one
-    /// LRU list), static (equal parts) or utility (by measured gain). --policy is then that of each tenant [default: lru]. Hints come
-    /// from 'nigh ctl hint' and NBD's CACHE
-    #[arg(long, value_name = "ALLOCATION")]
-    pub(crate) allocate: Option<AllocateArg>,
-    /// How predicted blocks are prefetched, with --allocate: batch=BLOCKS, the most at a time; window=BLOCKS, how many of a tenant may wait to be
-    /// used beyond its first two batches (0: any number); adapt, to choose between single blocks and batches, for each device, by their time. To
-    /// be used with batch=64 [default: batch=16,window=4096]
-    #[arg(long, value_name = "batch=N,window=N,adapt")]
-    pub(crate) prefetch: Option<PrefetchArg>,
-    /// When writes reach the devices [default: back]
-    #[arg(long, visible_alias = "write", value_enum, value_name = "MODE")]
-    pub(crate) write_mode: Option<WriteModeArg>,
-    /// Read-ahead for sequential reads: none, auto, one-block, one-block:sequential, linux:max=128K or extent:64K [default: auto]
-    #[arg(long, value_name = "READAHEAD")]
-    pub(crate) readahead: Option<String>,
-    /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
-    #[arg(long, value_name = "SCHEDULER")]
-    pub(crate) scheduler: Option<String>,
-    /// Maximum number of requests that each shard has in progress at a device; the scheduler orders the others [default: 32]
-    #[arg(long, value_name = "N")]
-    pub(crate) depth: Option<u32>,
-    /// How long all writes of a disk may fail before those that would wait for memory fail, too, from 0s to 1h [default: 5s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) fail_after: Option<String>,
-    /// Time limit for the end of the server, from 1s to 1h: data that is not written by then is lost, and its disks are named
-    /// [default: 8s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) stop_within: Option<String>,
-    /// Compare checksums of blocks in memory before they are written to devices, and at some reads [default: true]
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) verify: Option<bool>,
-    /// Minimum number of a cache's blocks that are sampled to estimate its hit ratio with less and with more memory; 0 for no
-    /// estimate [default: one in 64, at least 512 and at most 8192]
-    #[arg(long, value_name = "BLOCKS")]
-    pub(crate) curves: Option<u32>,
-    /// Options of one disk, such as root:read-only,iops=500 (see below)
-    #[arg(long, value_name = "NAME:OPTION,...")]
-    pub(crate) set: Vec<String>,
-    /// Reject writes to all disks
-    #[arg(long)]
-    pub(crate) read_only: bool,
-    /// Parts of the cache, each with its own lock [default: one per four processors, within limits set by the memory]
-    #[arg(long, value_name = "N")]
-    pub(crate) shards: Option<usize>,
-    /// Most clients at a time [default: 1024]
-    #[arg(long, value_name = "N")]
-    pub(crate) connections: Option<usize>,
-    #[command(flatten)]
-    pub(crate) watch: WatchArgs,
-    /// The server's certificate (followed by any intermediate ones) and its private key, and the authority of the only clients that may connect
-    /// over TCP, if not all may (PEM)
-    #[arg(long, value_name = "certificate=FILE,key=FILE[,client-ca=FILE]")]
-    pub(crate) tls: Option<TlsArg>,
-    /// Let other machines connect over TCP without encryption, and read --metrics without a token
-    #[arg(long)]
-    pub(crate) insecure_tcp: bool,
-    #[command(flatten)]
-    pub(crate) hardening: HardeningArgs,
-    /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
-    #[arg(long, value_name = "PATH")]
-    pub(crate) control: Option<PathBuf>,
     /// Take disks in object stores from another server that wrote them within the last minute, whose writes then fail
     #[arg(long)]
     pub(crate) take_over: bool,
@@ -272,6 +188,8 @@ pub(crate) struct ServeArgs {
     /// Least severe messages on standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]

@@ -1,11 +1,11 @@
 //! Replays as a user writes them: policies, sizes, limits and threads.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use nigh_policy::Spec;
-use nigh_service::ContentSettings;
 use nigh_sim::{Sample, Sizes};
 
 use crate::front;
@@ -81,15 +81,6 @@ pub(crate) fn each_once<T: PartialEq>(
     Ok(found)
 }
 
-/// The value of `--content-cpu`.
-pub(crate) fn parse_content_cpu(text: Option<&str>) -> anyhow::Result<f64> {
-    let share = |text: &str| {
-        let share = nigh_text::share(text).filter(|share| (0.01..=1.0).contains(share));
-        share.with_context(|| format!("--content-cpu is a share of one processor from 1% to 100%, not '{text}'"))
-    };
-    Ok(text.map(share).transpose()?.unwrap_or(ContentSettings::CPU))
-}
-
 /// The sample of blocks that `flag` asks for.
 pub(crate) fn parse_sample(flag: &str, text: &str) -> anyhow::Result<Sample> {
     let sample = nigh_text::share(text).and_then(Sample::new);
@@ -113,13 +104,16 @@ pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {
 /// Reads a file of settings.
 pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
-        let key = error.message().strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
-        let message = match key.and_then(|key| Some((key, front::instead_of(&format!("--{key}"))?))) {
-            Some((key, instead)) => format!("{key} is now written as in {instead}"),
-            None => error.message().replace('\n', " "),
-        };
-        anyhow!("{}:{line}: {message}", path.display())
-    })
+    toml::from_str(&text).map_err(|error| at_line(path, &text, error.span(), error.message()))
+}
+
+/// An error at a place in the file at `path`, whose contents are `text`.
+pub(crate) fn at_line(path: &Path, text: &str, place: Option<Range<usize>>, message: &str) -> anyhow::Error {
+    let line = place.map_or(0, |place| text[..place.start].matches('\n').count() + 1);
+    anyhow!("{}:{line}: {}", path.display(), message.replace('\n', " "))
+}
+
+/// The error for a key that is written in another way now.
+pub(crate) fn moved(key: &str) -> Option<String> {
+    Some(format!("{key} is now written as in {}", front::instead_of(&format!("--{key}"))?))
 }

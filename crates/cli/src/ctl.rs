@@ -15,10 +15,10 @@ use nigh_service::{
 };
 use nigh_trace::layout::{self, Extent};
 
-use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
+use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand, Size};
 use crate::controlled::connect;
 use crate::results::{counted, grouped};
-use crate::serve::{bytes, export};
+use crate::serve::export;
 use crate::size::{curve_cell, human_bytes, human_span, human_time, percent};
 use crate::table::Table;
 use crate::{output, record};
@@ -98,7 +98,7 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
     Ok(match command {
         CtlCommand::Status { .. } => Command::Status {},
         CtlCommand::Set { what: SetCommand::Memory { size } } => {
-            Command::Set { memory: Some(bytes(size)?), policy: None, readahead: None, slow: None }
+            Command::Set { memory: Some(size.parse::<Size>()?.0), policy: None, readahead: None, slow: None }
         }
         CtlCommand::Set { what: SetCommand::Policy { policy } } => {
             Command::Set { memory: None, policy: Some(policy.clone()), readahead: None, slow: None }

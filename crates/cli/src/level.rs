@@ -7,7 +7,7 @@ use nigh_service::{LenderClient, LenderStatistics, Listen, MetricsSettings, TlsS
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{HardeningArgs, LevelArgs, MetricsArg};
+use crate::args::{LevelArgs, MetricsArg, On, RightsArgs};
 use crate::log;
 use crate::sandbox::{self, Account, Rules, change, read, socket};
 use crate::size::human_bytes;
@@ -27,9 +27,9 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     let memory = human_bytes(u64::from(settings.limits.memory_blocks) * BLOCK);
     let file =
         settings.file.as_ref().map(|file| format!(", and {} in {}", human_bytes(file.bytes), file.path.display()));
-    let HardeningArgs { core_dumps, user, no_sandbox, .. } = &args.hardening;
+    let RightsArgs { core_dumps, user, sandbox: On(sandbox), .. } = &args.rights;
     let user = user.as_ref().map(|text| text.parse::<Account>()).transpose()?;
-    let needed = (!no_sandbox).then(|| (settings.clone(), args.clone()));
+    let needed = sandbox.then(|| (settings.clone(), args.clone()));
     let confined = needed.map(|(settings, args)| sandbox::confine(move || Ok(files(&settings, &args)))).transpose()?;
     // Here, so that its thread is in the sandbox, too.
     let _log = log::start(&args.log)?;
@@ -84,7 +84,7 @@ fn files(settings: &LenderSettings, args: &LevelArgs) -> Rules {
     args.control.iter().for_each(|path| rules.beside(path, socket()));
     tls.iter().for_each(|tls| rules.certificates(tls));
     metrics.iter().filter_map(|metrics| metrics.token.as_ref()).for_each(|path| rules.beside(path, read()));
-    args.hardening.sandbox_allow.iter().for_each(|folder| rules.allow(folder));
+    args.rights.sandbox_allow.iter().for_each(|folder| rules.allow(folder));
     rules
 }
 

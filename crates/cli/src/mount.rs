@@ -10,7 +10,7 @@ use glob::Pattern;
 use nigh_mount::{Ended, MountSettings, Prepared};
 use nigh_service::{ExportSettings, HostStatistics, Listen, ReloadError, Service};
 
-use crate::args::{MountArgs, ServeArgs};
+use crate::args::{Given, MountArgs, On, ServeArgs};
 use crate::serve::{self, NO_LIST, Plan};
 use crate::size::human_bytes;
 use crate::{log, sandbox};
@@ -76,12 +76,12 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<()> {
 
 /// The service without its mount.
 fn start(plan: &Plan) -> anyhow::Result<Arc<Service>> {
-    plan.control.clone().map(Listen::Unix).map(|control| control.check_free()).transpose()?;
+    plan.given.watch.control.clone().map(Listen::Unix).map(|control| control.check_free()).transpose()?;
     let service = Arc::new(Service::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         service.record(recording.clone()).map_err(serve::without_force)?;
     }
-    if let Some(path) = &plan.control {
+    if let Some(path) = &plan.given.watch.control {
         let nothing = || ReloadError { words: "a mount has no file of settings".to_owned(), is_denied: false };
         service.control(path, move || Err(nothing()))?;
     }
@@ -126,27 +126,16 @@ fn own_files(args: &MountArgs) -> Vec<PathBuf> {
         Some(PathBuf::from(path))
     };
     let recorded = args.record.iter().map(|record| record.file.clone());
-    args.level.iter().filter_map(of_level).chain(args.control.clone()).chain(recorded).collect()
+    args.cache.level.iter().filter_map(of_level).chain(args.watch.control.clone()).chain(recorded).collect()
 }
 
 /// The same as flags of `nigh serve`.
 fn served(args: &MountArgs) -> ServeArgs {
-    let mut served = ServeArgs {
-        memory: args.memory.clone(),
-        memory_max: args.memory_max.clone(),
-        policy: args.policy.clone(),
-        readahead: args.readahead.clone(),
-        level: args.level.clone(),
-        // Blocks of files have other places after each start.
-        warm: Some(NO_LIST.into()),
-        record: args.record.clone(),
-        control: args.control.clone(),
-        watch: args.watch.clone(),
-        stop_within: args.stop_within.clone(),
-        depth: Some(nigh_mount::READERS),
-        ..ServeArgs::default()
-    };
+    let mut given = Given { cache: args.cache.clone(), watch: args.watch.clone(), ..Given::default() };
+    // Blocks of files have other places after each start.
+    given.blocks.warm = Some(NO_LIST.into());
+    given.devices.depth = Some(nigh_mount::READERS);
     // The files of the source are not known beforehand.
-    served.hardening.no_sandbox = true;
-    served
+    given.rights.sandbox = On(false);
+    ServeArgs { given, record: args.record.clone(), ..ServeArgs::default() }
 }

@@ -1,10 +1,10 @@
 //! `nigh serve`: disks over NBD.
 
 mod explained;
+mod file;
 mod files;
 mod given;
 mod level;
-mod printed;
 mod replace;
 mod vhost;
 
@@ -23,106 +23,39 @@ use nigh_policy::Spec;
 use nigh_server::NBD;
 use nigh_service::{
     Allocation, ContentSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
-    LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError, Scheme, Service, Settings, Statistics,
-    Successor, TlsSettings, Unwritten, WarmSettings, WriteMode, beginning, is_denied, slow_limit, warn_of_code,
+    LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError, Service, Settings, Statistics,
+    Successor, TlsSettings, Unwritten, WarmSettings, WriteMode, beginning, is_denied, warn_of_code,
 };
 use nigh_vhost::{Vhost, VhostSettings};
-use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{AllocateArg, MetricsArg, PrefetchArg, RecordArg, RecordingArgs, ServeArgs, TlsArg, WriteModeArg};
+use crate::args::{
+    Address, AllocateArg, BlockArgs, Content, Given, LongTime, Metrics, MetricsArg, Mode, Prefetch, PrefetchArg,
+    Processor, ReadAhead, RecordArg, RecordingArgs, Scheduler, ServeArgs, Size, Time, WriteModeArg,
+};
 use crate::front::causes;
 use crate::sandbox::{self, Account};
 use crate::size::human_bytes;
 use crate::{asked, log, output, record};
 
-use given::Given;
+use file::File;
 use level::Levels;
 
-const MEMORY: &str = "512M";
+const MEMORY: u64 = 512 << 20;
 const POLICY: &str = "lirs";
 /// How much larger than at the start the cache can become, by default.
 const GROWTH: u64 = 2;
-
-/// The settings in a file of `--config`. Flags on the command line override them.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    memory: Option<String>,
-    memory_max: Option<String>,
-    policy: Option<String>,
-    allocate: Option<AllocateArg>,
-    prefetch: Option<PrefetchArg>,
-    write_mode: Option<WriteModeArg>,
-    readahead: Option<String>,
-    scheduler: Option<String>,
-    depth: Option<u32>,
-    fail_after: Option<String>,
-    stop_within: Option<String>,
-    verify: Option<bool>,
-    curves: Option<u32>,
-    shards: Option<usize>,
-    connections: Option<usize>,
-    content: Option<String>,
-    content_cpu: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    level: Vec<String>,
-    warm: Option<PathBuf>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    listen: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    vhost_user: Vec<String>,
-    socket_mode: Option<String>,
-    socket_group: Option<String>,
-    insecure_tcp: Option<bool>,
-    core_dumps: Option<bool>,
-    sandbox: Option<bool>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sandbox_allow: Vec<PathBuf>,
-    user: Option<String>,
-    metrics: Option<MetricsArg>,
-    slow: Option<String>,
-    control: Option<PathBuf>,
-    tls: Option<TlsArg>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    export: Vec<FileExport>,
-}
-
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileExport {
-    name: String,
-    target: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    next: Vec<String>,
-    write_log: Option<String>,
-    read_only: Option<bool>,
-    write_mode: Option<WriteModeArg>,
-    clients: Option<Vec<String>>,
-    connections: Option<u64>,
-    requests: Option<u64>,
-    iops: Option<u64>,
-    bandwidth: Option<String>,
-    tenant: Option<String>,
-    floor: Option<String>,
-    ceiling: Option<String>,
-    policy: Option<String>,
-    share: Option<String>,
-}
 
 /// All that was asked for.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
+    /// The same settings as a file has them, with all defaults; the exports are in `settings` alone.
+    pub(crate) given: Given,
     listen: Vec<Listen>,
     vhost: Vec<VhostSettings>,
-    insecure_tcp: bool,
-    core_dumps: bool,
-    /// Folders with files that a sandboxed server may need.
-    sandbox_allow: Vec<PathBuf>,
     user: Option<Account>,
-    pub(crate) control: Option<PathBuf>,
     pub(crate) record: Option<Recording>,
     /// How long the start waits for the level on another host.
     level_wait: Duration,
@@ -157,13 +90,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         return check(&plan);
     }
     if args.print_config {
-        return output::print(printed::config(&plan)?.as_bytes());
+        return output::print(file::printed(&plan)?.as_bytes());
     }
     let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
     let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
     // Here, so that its thread is in the sandbox, too.
     let _log = log::start(&args.log)?;
-    sandbox::allow_core_dumps(plan.core_dumps)?;
+    sandbox::allow_core_dumps(plan.given.rights.core_dumps)?;
     if let Err(error) = nigh_backend::take_turns_of(TURN) {
         tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
     }
@@ -174,7 +107,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !wait_for_level(&plan, &stopped) {
         return Ok(());
     }
-    let control = plan.control.clone().map(Listen::Unix);
+    let control = plan.given.watch.control.clone().map(Listen::Unix);
     let sockets: Vec<Listen> = plan.vhost.iter().map(|vhost| Listen::Unix(vhost.socket.clone())).collect();
     let addresses = plan.listen.iter().chain(&control).chain(&sockets);
     let mut predecessor = args.replace.then(|| replace::prepare(&plan, addresses.clone())).transpose()?;
@@ -200,7 +133,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         server.record(recording.clone()).map_err(without_force)?;
     }
     let gate = server.close_gate();
-    if let Some(path) = &plan.control {
+    if let Some(path) = &plan.given.watch.control {
         let reload = move || {
             let (done, result) = channel();
             // Either fails where the server ends already.
@@ -221,10 +154,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!("metrics on {address}");
     }
     for address in &plan.listen {
-        let address = server.listen(NBD, address, plan.insecure_tcp)?;
+        let address = server.listen(NBD, address, plan.given.clients.insecure_tcp)?;
         tracing::info!("listening on {address}");
     }
-    let passed = server.listen_on_passed(NBD, plan.insecure_tcp)?;
+    let passed = server.listen_on_passed(NBD, plan.given.clients.insecure_tcp)?;
     let machines: Vec<Vhost> = plan.vhost.iter().cloned().map(Vhost::new).collect();
     for (machine, socket) in machines.iter().zip(&sockets) {
         server.listen(machine.clone(), socket, false)?;
@@ -241,7 +174,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if let Some(user) = &plan.user {
         user.assume()?;
         // The system has other ideas about processes whose user changed.
-        sandbox::allow_core_dumps(plan.core_dumps)?;
+        sandbox::allow_core_dumps(plan.given.rights.core_dumps)?;
     }
     if let Some(confined) = confined {
         sandbox::filter()?;
@@ -390,27 +323,23 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
 
 /// A service for `exports`, and those of `args`.
 pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> anyhow::Result<Plan> {
-    let file = args.config.as_deref().map(asked::read_toml::<File>).transpose()?.unwrap_or_default();
-    let given = Given { args, file: &file };
-    given.check()?;
-    let (allocate, levels, listen) = (given.allocate(), given.levels().to_vec(), given.listen().to_vec());
-    let machines = given.vhost_user().to_vec();
-    let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
-    let usual = if allocate.is_some() { asked::PLAIN_POLICY } else { POLICY };
-    let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(usual).parse()?;
-    if allocate.is_some() && policy.is_unified() {
+    let file = args.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
+    let folders = [&args.given, &file.given].map(|given| given.rights.sandbox_allow.as_slice()).concat();
+    let mut given = args.given.clone().or(file.given);
+    given.rights.sandbox_allow = folders;
+    given::check(&given)?;
+    let Given { cache, blocks, tenants, devices, clients, watch, rights } = &mut given;
+    let memory = cache.memory.get_or_insert(Size(MEMORY)).0;
+    let usual = if tenants.allocate.is_some() { asked::PLAIN_POLICY } else { POLICY };
+    let policy = cache.policy.get_or_insert(usual.parse()?).0.clone();
+    if tenants.allocate.is_some() && policy.is_unified() {
         return Err(Refusal::Unified { policy }.into());
     }
     let own = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
-    let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
+    // Each export has its own in the end.
+    let write_mode = devices.write_mode.take().map(WriteMode::from);
     let common = ExportOptions { read_only: args.read_only.then_some(true), write_mode, ..ExportOptions::default() };
-    for (mut export, options) in own {
-        common.apply(&mut export);
-        options.apply(&mut export);
-        exports.push(export);
-    }
-    for described in file.export {
-        let (mut export, options) = described.read()?;
+    for (mut export, options) in own.into_iter().chain(file.exports) {
         common.apply(&mut export);
         options.apply(&mut export);
         exports.push(export);
@@ -432,19 +361,16 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     );
     exports.iter_mut().for_each(|export| export.disk.take_over = args.take_over);
 
-    let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
-    let memory_max = memory_max.unwrap_or(memory.saturating_mul(GROWTH));
+    let memory_max = cache.memory_max.get_or_insert(Size(memory.saturating_mul(GROWTH))).0;
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
     settings.host.memory_max = memory_max;
-    settings.host.content = content(
-        args.content.content.as_deref().or(file.content.as_deref()),
-        args.content.content_cpu.as_deref().or(file.content_cpu.as_deref()),
-    )?;
-    let Levels { files, remote, wait: level_wait } = Levels::read(&levels, || {
+    settings.host.content = content(blocks)?;
+    let Levels { files, remote, wait: level_wait } = Levels::read(&cache.level, || {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         format!("{host}/{}", settings.exports.first().map_or("", |export| &export.disk.name))
     })?;
+    cache.level = level::texts(&files, remote.as_ref(), level_wait);
     (settings.host.levels, settings.host.remote_level) = (files, remote);
     if settings.host.policy.is_unified() {
         let policy = &settings.host.policy;
@@ -458,62 +384,61 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
             "policy {policy} does not go with content: it decides for levels of fixed sizes, and how many encoded blocks fit depends on their contents"
         );
     }
-    settings.host.allocate = allocate.map(Allocation::from);
-    let PrefetchArg { batch, window, adapts } = args.prefetch.or(file.prefetch).unwrap_or_default();
-    (settings.host.batch, settings.host.prefetch_window, settings.host.adapt_batch) = (batch, window, adapts);
-    let readahead = args.readahead.as_ref().or(file.readahead.as_ref());
-    settings.host.readahead =
-        readahead.map_or(Ok(nigh_prefetch::Spec::SERVED), |text| nigh_prefetch::Spec::served(text))?;
-    if let Some(text) = args.scheduler.as_ref().or(file.scheduler.as_ref()) {
-        settings.host.scheduler = text.parse()?;
+    settings.host.allocate = tenants.allocate.map(Allocation::from);
+    if tenants.allocate.is_some() {
+        let PrefetchArg { batch, window, adapts } = tenants.prefetch.get_or_insert(Prefetch(PrefetchArg::default())).0;
+        (settings.host.batch, settings.host.prefetch_window, settings.host.adapt_batch) = (batch, window, adapts);
     }
-    settings.host.depth = args.depth.or(file.depth).unwrap_or(HostSettings::DEPTH);
+    settings.host.readahead = cache.readahead.get_or_insert(ReadAhead(nigh_prefetch::Spec::SERVED)).0.clone();
+    settings.host.scheduler = devices.scheduler.get_or_insert(Scheduler(settings.host.scheduler)).0;
+    settings.host.depth = *devices.depth.get_or_insert(HostSettings::DEPTH);
     ensure!(settings.host.depth > 0, "--depth is at least 1");
-    if let Some(text) = args.fail_after.as_ref().or(file.fail_after.as_ref()) {
-        settings.host.patience = time(text, 0, "--fail-after")?;
-    }
-    if let Some(text) = args.stop_within.as_ref().or(file.stop_within.as_ref()) {
-        settings.stop_within = time(text, 1, "--stop-within")?;
-    }
-    settings.host.verify = args.verify.or(file.verify).unwrap_or(true);
-    settings.host.curves = args.curves.or(file.curves);
+    settings.host.patience = devices.fail_after.get_or_insert(Time(settings.host.patience)).0;
+    settings.stop_within = watch.stop_within.get_or_insert(LongTime(settings.stop_within)).0;
+    settings.host.verify = *blocks.verify.get_or_insert(true);
+    settings.host.curves = blocks.curves;
     ensure!(
         settings.host.curves.is_none_or(|blocks| blocks == 0 || CURVES.contains(&blocks)),
         "--curves is 0, or from {} to {}",
         CURVES.start(),
         CURVES.end()
     );
-    settings.host.shards = args.shards.or(file.shards);
+    settings.host.shards = blocks.shards;
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
-    settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
-    let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
-    let metrics = args.watch.metrics.clone().or(file.metrics);
-    settings.metrics =
-        metrics.map(|MetricsArg { address, token }| MetricsSettings { address, token, insecure: insecure_tcp });
-    let slow = args.watch.slow.as_ref().or(file.slow.as_ref());
-    settings.slow = slow.map(|text| slow_limit(text)).transpose()?.flatten();
-    let socket_mode = args.socket_mode.as_ref().or(file.socket_mode.as_ref());
-    settings.sockets.mode = socket_mode.map(|text| mode(text)).transpose()?;
-    settings.sockets.group = args.socket_group.clone().or(file.socket_group);
-    settings.tls = args.tls.clone().or(file.tls).map(TlsSettings::from);
-    settings.sandboxed = !args.hardening.no_sandbox && file.sandbox.unwrap_or(true);
+    blocks.shards = settings.host.allocate.is_none().then(|| settings.host.shards());
+    settings.connections_max = *clients.connections.get_or_insert(settings.connections_max);
+    let insecure_tcp = clients.insecure_tcp;
+    let metrics = watch.metrics.clone();
+    settings.metrics = metrics.map(|Metrics(MetricsArg { address, token })| MetricsSettings {
+        address,
+        token,
+        insecure: insecure_tcp,
+    });
+    watch.slow.take_if(|slow| slow.0.is_none());
+    settings.slow = watch.slow.as_ref().and_then(|slow| slow.0);
+    settings.sockets.mode = clients.socket_mode.as_ref().map(|Mode(mode)| *mode);
+    settings.sockets.group.clone_from(&clients.socket_group);
+    settings.tls = clients.tls.clone().map(TlsSettings::from);
+    settings.sandboxed = rights.sandbox.0;
     let mut settings = settings.agreed()?;
-    let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let vhost = vhost::sockets(&machines, &settings.exports)?;
+    let listen = clients.listen.iter().map(|Address(address)| address.clone()).collect();
+    let vhost = vhost::sockets(&clients.vhost_user, &settings.exports)?;
+    clients.vhost_user = vhost.iter().map(vhost::text).collect();
     settings.front_descriptors = vhost.iter().map(VhostSettings::descriptors).sum();
-    let core_dumps = args.hardening.core_dumps || file.core_dumps.unwrap_or(false);
-    let sandbox_allow = [args.hardening.sandbox_allow.clone(), file.sandbox_allow].concat();
-    ensure!(settings.sandboxed || sandbox_allow.is_empty(), "there is no sandbox: --sandbox-allow has no effect");
-    let user = args.hardening.user.as_ref().or(file.user.as_ref()).map(|text| text.parse()).transpose()?;
-    let control = args.control.clone().or(file.control);
-    settings.host.warm =
-        warm(args.warm.clone().or(file.warm), control.as_deref(), &settings.host.levels).map(WarmSettings::new);
+    ensure!(
+        settings.sandboxed || rights.sandbox_allow.is_empty(),
+        "there is no sandbox: --sandbox-allow has no effect"
+    );
+    let user = rights.user.as_ref().map(|text| text.parse()).transpose()?;
+    let warm = warm(blocks.warm.take(), watch.control.as_deref(), &settings.host.levels);
+    blocks.warm = Some(warm.clone().unwrap_or_else(|| NO_LIST.into()));
+    settings.host.warm = warm.map(WarmSettings::new);
     let record = args.record.clone().map(|RecordArg { file, sample }| {
         let recording = RecordingArgs { sample, export: vec![], time: None, limit: None, force: false };
         record::recording(&file, &recording, "--record FILE,sample=")
     });
     let record = record.transpose()?;
-    Ok(Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
+    Ok(Plan { settings, given, listen, vhost, user, record, level_wait })
 }
 
 impl From<WriteModeArg> for WriteMode {
@@ -536,53 +461,6 @@ impl From<AllocateArg> for Allocation {
     }
 }
 
-impl FileExport {
-    fn read(self) -> anyhow::Result<(ExportSettings, ExportOptions)> {
-        let FileExport {
-            name,
-            target,
-            next,
-            write_log,
-            read_only,
-            write_mode,
-            clients,
-            connections,
-            requests,
-            iops,
-            bandwidth,
-            tenant,
-            floor,
-            ceiling,
-            policy,
-            share,
-        } = self;
-        let nobody = clients.as_ref().is_some_and(Vec::is_empty);
-        ensure!(!nobody, "export {name}: clients is an empty list: name clients, or leave it out to admit all");
-        let target = target.parse().with_context(|| format!("export {name}"))?;
-        let mut options = ExportOptions::default();
-        for target in next {
-            options.add(&format!("next={target}")).with_context(|| format!("export {name}"))?;
-        }
-        let named = [
-            ("write-log", write_log),
-            ("bandwidth", bandwidth),
-            ("tenant", tenant),
-            ("floor", floor),
-            ("ceiling", ceiling),
-            ("policy", policy),
-            ("share", share),
-        ];
-        for (option, value) in named {
-            if let Some(value) = value {
-                options.add(&format!("{option}={value}")).with_context(|| format!("export {name}"))?;
-            }
-        }
-        let write_mode = write_mode.map(WriteMode::from);
-        let options = ExportOptions { read_only, write_mode, clients, connections, requests, iops, ..options };
-        Ok((ExportSettings::new(name, target), options))
-    }
-}
-
 /// `NAME=TARGET`, or `NAME=TARGET,OPTION,...`.
 pub(crate) fn export(text: &str) -> anyhow::Result<(ExportSettings, ExportOptions)> {
     let (name, target) =
@@ -592,25 +470,21 @@ pub(crate) fn export(text: &str) -> anyhow::Result<(ExportSettings, ExportOption
     Ok((ExportSettings::new(name, target), options))
 }
 
-/// The settings of `--content` and `--content-cpu`.
-fn content(scheme: Option<&str>, cpu: Option<&str>) -> anyhow::Result<Option<ContentSettings>> {
-    let Some(scheme) = scheme.filter(|scheme| *scheme != "none") else {
-        ensure!(cpu.is_none(), "--content-cpu needs --content");
+/// The settings of encoded blocks.
+fn content(given: &mut BlockArgs) -> anyhow::Result<Option<ContentSettings>> {
+    let Some(Content(Some(scheme))) = given.content else {
+        ensure!(given.content_cpu.is_none(), "--content-cpu needs --content");
+        given.content = None;
         return Ok(None);
     };
-    Ok(Some(ContentSettings { scheme: scheme.parse::<Scheme>()?, cpu: asked::parse_content_cpu(cpu)? }))
+    let cpu = given.content_cpu.get_or_insert(Processor(ContentSettings::CPU)).0;
+    Ok(Some(ContentSettings { scheme, cpu }))
 }
 
 fn options(list: &str) -> anyhow::Result<ExportOptions> {
     let mut options = ExportOptions::default();
     options.add_all(list)?;
     Ok(options)
-}
-
-/// Permissions in octal.
-fn mode(text: &str) -> anyhow::Result<u32> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.with_context(|| format!("'{text}' is no mode of a socket: expected octal digits from 0 to 0777, such as 0660"))
 }
 
 /// The file of the list of blocks in memory: as it was asked for, or beside another file of the server.
@@ -624,21 +498,6 @@ fn warm(asked: Option<PathBuf>, control: Option<&Path>, levels: &[LevelSettings]
             path.push(".warm");
             Some(path.into())
         }
-    }
-}
-
-/// A time such as 5s, from `least` seconds to an hour.
-fn time(text: &str, least: u64, what: &str) -> anyhow::Result<Duration> {
-    let seconds = nigh_text::seconds(text).filter(|seconds| (least as f64..=3600.0).contains(seconds));
-    let seconds = seconds.with_context(|| format!("{what} is a time from {least}s to 1h, such as 5s, not '{text}'"))?;
-    Ok(Duration::from_secs_f64(seconds))
-}
-
-/// A size such as 512M, in bytes.
-pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
-    match nigh_text::bytes(text) {
-        Some(bytes) if (4096..1 << 60).contains(&bytes) => Ok(bytes),
-        _ => bail!("'{text}' is no amount of memory: expected at least 4K, such as 512M or 2G"),
     }
 }
 
@@ -661,7 +520,7 @@ fn check(plan: &Plan) -> anyhow::Result<()> {
         Listen::Tcp(_) => None,
     });
     let files = plan.record.iter().map(|recording| &recording.file);
-    for path in sockets.chain(machines).chain(&plan.control).chain(files) {
+    for path in sockets.chain(machines).chain(&plan.given.watch.control).chain(files) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             problems.push(format!("{}: there is no folder {}", path.display(), folder.display()));

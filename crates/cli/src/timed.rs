@@ -13,6 +13,7 @@ use nigh_control::{Config, Event, among_tenants, sidecar};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::{Spec, Tenant};
+use nigh_service::ContentSettings;
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::timed::{
@@ -23,7 +24,7 @@ use nigh_sim::{Ops, References, TraceSummary};
 use nigh_trace::layout;
 use serde::Serialize;
 
-use crate::args::{ContentsArgs, OutputArgs, SimArgs, TimedArgs};
+use crate::args::{ContentsArgs, OutputArgs, Processor, SimArgs, TimedArgs};
 use crate::contents::Made;
 use crate::pages::Pages;
 use crate::results::{Found, csv, json};
@@ -284,7 +285,7 @@ impl Encodings {
             "lpu" | "lpu-dedup" => bail!("--content {name}: it is replayed without --device only"),
             name => Ok(Some(name.parse::<Scheme>().with_context(|| format!("--content {name}"))?)),
         })?;
-        Ok(Encodings { schemes, cpu: asked::parse_content_cpu(args.content_cpu.as_deref())? })
+        Ok(Encodings { schemes, cpu: args.content_cpu.as_ref().map_or(ContentSettings::CPU, |Processor(cpu)| *cpu) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Settings as TOML, with keys of the configuration file of `nigh serve`.
 //!
-//! The file of the server has a parser of its own (`crates/cli/src/serve.rs`), whose keys are flags, too: sockets, certificates, the sandbox. A test here compares the
+//! The file of the server has a parser of its own (`crates/cli/src/serve/file.rs`), whose keys are flags, too: sockets, certificates, the sandbox. A test here compares the
 //! keys of both and their defaults.
 
 use std::time::Duration;
@@ -277,16 +277,13 @@ mod tests {
         let defaults = host("").unwrap();
         let allocated = host("allocate = 'lru-sp'").unwrap();
         let default = |key: &str| row(cache, key).rsplit('|').nth(1).unwrap().trim().to_owned();
-        assert_eq!(default("memory"), format!("`\"{}M\"`", defaults.memory >> 20));
+        assert_eq!(default("memory"), format!("{}M", defaults.memory >> 20));
         assert_eq!((default("memory-max").as_str(), defaults.memory_max), ("twice `memory`", 2 * defaults.memory));
-        assert_eq!(
-            default("policy"),
-            format!("`\"{}\"`; with `allocate`, `\"{}\"`", defaults.policy, allocated.policy)
-        );
-        assert_eq!(default("readahead"), format!("`\"{}\"`", defaults.readahead));
-        assert_eq!(default("scheduler"), format!("`\"{}\"`", defaults.scheduler));
+        assert_eq!(default("policy"), format!("{}; {} with `allocate`", defaults.policy, allocated.policy));
+        assert_eq!(default("readahead"), defaults.readahead.to_string());
+        assert_eq!(default("scheduler"), defaults.scheduler.to_string());
         assert_eq!(default("depth"), defaults.depth.to_string());
-        assert_eq!(default("fail-after"), format!("`\"{}s\"`", defaults.patience.as_secs()));
-        assert_eq!(default("verify"), format!("`{}`", defaults.verify));
+        assert_eq!(default("fail-after"), format!("{}s", defaults.patience.as_secs()));
+        assert_eq!(default("verify"), defaults.verify.to_string());
     }
 }

@@ -61,7 +61,7 @@ pub use listen::{Listen, ListenError};
 pub use loss::beginning;
 pub use metrics::{ExportStatistics, Statistics};
 pub use nigh_tls::{TlsError, TlsSettings};
-pub use options::{ExportOptions, OptionError, amount};
+pub use options::{ExportOption, ExportOptions, OptionError, OptionForm, amount};
 pub use pending::{PendingExport, PendingState};
 pub use rates::Rates;
 pub use recording::{RecordError, Recording, RecordingEnd, RecordingStatus};

@@ -1,47 +1,148 @@
-//! Options of an export, as a user or a control client writes them.
+//! Options of an export, as a user, a file or a control client writes them.
 
 use std::fmt;
 
 use nigh_backend::{Target, TargetError};
 use nigh_host::{WriteLogSettings, WriteMode};
 use nigh_policy::{Spec, SpecError};
+use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::settings::ExportSettings;
 
-/// Changes of an export's settings, by their names there.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[expect(missing_docs, reason = "the fields are those of `ExportSettings` and `DiskSettings`")]
-pub struct ExportOptions {
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "targets", deserialize_with = "read_targets")]
-    pub next: Option<Vec<Target>>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_log", deserialize_with = "read_log")]
-    pub write_log: Option<WriteLogSettings>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_mode", deserialize_with = "read_mode")]
-    pub write_mode: Option<WriteMode>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clients: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connections: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub iops: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub floor: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ceiling: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "policy", deserialize_with = "read_policy")]
-    pub policy: Option<Option<Spec>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<String>,
+/// Defines the options of an export. A row: the field, which is its name for control clients and, with hyphens, in a file; its type, its name as a user
+/// writes it, how its value is written, the place of the value in [`ExportSettings`], and its help.
+macro_rules! options {
+    ($($(#[$json:meta])* $field:ident: $type:ty = $name:literal as $kind:ident, $($at:ident).+, $value:literal, $help:literal;)*) => {
+        /// Changes of an export's settings, by their names there.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct ExportOptions {
+            $(#[doc = $help] #[serde(skip_serializing_if = "Option::is_none")] $(#[$json])* pub $field: Option<$type>,)*
+        }
+
+        impl ExportOptions {
+            /// All options, in the order in which they are printed.
+            pub const ALL: &[ExportOption] = &[
+                $(ExportOption { name: $name, field: stringify!($field), form: <$kind as Kind<$type>>::FORM, value: $value, help: $help },)*
+            ];
+
+            /// All of `settings`.
+            pub fn of(settings: &ExportSettings) -> ExportOptions {
+                let all = ExportOptions { $($field: settings.$($at).+.clone().into(),)* };
+                ExportOptions { tenant: Some(settings.disk.tenant().to_owned()), ..all }
+            }
+
+            /// Changes `settings`. With a write log, writes go through the memory to the log, unless another mode is given.
+            pub fn apply(&self, settings: &mut ExportSettings) {
+                if self.write_log.is_some() {
+                    settings.disk.write_mode = WriteMode::Through;
+                }
+                $(if let Some(value) = &self.$field {
+                    settings.$($at).+ = value.clone().into();
+                })*
+            }
+
+            /// Those that differ from `usual`.
+            fn without(mut self, usual: &ExportOptions) -> ExportOptions {
+                $(if self.$field == usual.$field {
+                    self.$field = None;
+                })*
+                self
+            }
+
+            /// Adds an option as a user writes it: `NAME=VALUE`, where a switch is on without a value, and [`ExportOptions::ALL`] has the names. One with a list
+            /// of values is added once for each, in their order. `none` is no limit, and instead of a policy that of the cache.
+            pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
+                let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+                match name {
+                    $($name => {
+                        let found = <$kind as Kind<$type>>::parse(self.$field.take(), value)?;
+                        let wrong = || OptionError::Value { option: $name, takes: <$kind as Kind<$type>>::TAKES, value: value.unwrap_or_default().to_owned() };
+                        self.$field = Some(found.ok_or_else(wrong)?);
+                    })*
+                    _ => return Err(OptionError::Unknown(name.to_owned())),
+                }
+                Ok(())
+            }
+
+            /// Each as a user writes it.
+            fn words(&self) -> impl Iterator<Item = String> {
+                let words = [$(self.$field.iter().flat_map(<$kind as Kind<$type>>::texts).map(|text| format!("{}={text}", $name)).collect::<Vec<_>>(),)*];
+                words.into_iter().flatten()
+            }
+        }
+    };
+}
+
+options! {
+    #[serde(serialize_with = "write_list::<Targets, _, _>", deserialize_with = "read_list::<Targets, _, _>")]
+    next: Vec<Target> = "next" as Targets, disk.next, "TARGET",
+        "a target on which the disk continues, or several, in their order; fixed while the disk is served";
+    #[serde(serialize_with = "write_text::<Log, _, _>", deserialize_with = "read_text::<Log, _, _>")]
+    write_log: WriteLogSettings = "write-log" as Log, disk.write_log, "TARGET:SIZE",
+        "a file or block device on a fast device: writes are stable there before they are acknowledged, and reach the disk's target later; fixed while the disk is served";
+    read_only: bool = "read-only" as Switch, disk.read_only, "",
+        "reject writes; read-only=no allows them";
+    #[serde(serialize_with = "write_text::<Mode, _, _>", deserialize_with = "read_text::<Mode, _, _>")]
+    write_mode: WriteMode = "write-mode" as Mode, disk.write_mode, "back|through",
+        "when writes reach the device [default: that of the cache; through with write-log]";
+    clients: Vec<String> = "client" as Names, clients, "NAME",
+        "only for clients whose certificate has this name, or one of several [default: all clients]";
+    connections: u64 = "connections" as Count, connections, "N",
+        "most clients at a time";
+    requests: u64 = "requests" as Count, requests, "N",
+        "most requests in progress of each client, up to 512 [default: 512]";
+    iops: u64 = "iops" as Count, disk.iops, "N",
+        "most requests per second of all clients, of any kind; CACHE (a request to fetch), trims and zeroes count as one for each 32 MiB";
+    #[serde(deserialize_with = "read_size")]
+    bandwidth: u64 = "bandwidth" as Rate, disk.bandwidth, "SIZE",
+        "most bytes per second that all clients read, write, zero and fetch by CACHE; trims have no bytes, nor have zeroes with FAST_ZERO";
+    #[serde(deserialize_with = "read_text::<Name, _, _>")]
+    tenant: String = "tenant" as Name, disk.tenant, "NAME",
+        "disks with the same NAME are one tenant (with --allocate) [default: the disk's name]";
+    #[serde(deserialize_with = "read_size")]
+    floor: u64 = "floor" as Bytes, disk.floor, "SIZE",
+        "least that its tenant keeps of a full cache (with --allocate)";
+    #[serde(deserialize_with = "read_size")]
+    ceiling: u64 = "ceiling" as Bytes, disk.ceiling, "SIZE",
+        "most that its tenant has of a full cache (with --allocate)";
+    #[serde(serialize_with = "write_text::<Policy, _, _>", deserialize_with = "read_text::<Policy, _, _>")]
+    policy: Option<Spec> = "policy" as Policy, disk.policy, "POLICY",
+        "which of its blocks its tenant loses (with --allocate) [default: --policy]";
+    #[serde(deserialize_with = "read_text::<Group, _, _>")]
+    share: String = "share" as Group, disk.share, "GROUP",
+        "disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes then shows whether another disk of the group has the same block [default: only disks of its tenant]";
+}
+
+/// An option, for help and documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportOption {
+    /// Its name as a user writes it.
+    pub name: &'static str,
+    /// Its field in [`ExportOptions`].
+    pub field: &'static str,
+    /// The form of its value in a file.
+    pub form: OptionForm,
+    /// The form of its value behind `NAME=`; empty for a switch.
+    pub value: &'static str,
+    /// Its description, with its default in brackets at the end unless that is none.
+    pub help: &'static str,
+}
+
+/// The form of an option's value in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionForm {
+    /// A string.
+    Text,
+    /// A string with a size, such as `"100M"`. Control clients write bytes.
+    Size,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Switch,
+    /// A list of strings.
+    List,
 }
 
 /// An error in an option.
@@ -49,10 +150,10 @@ pub struct ExportOptions {
 pub enum OptionError {
     /// There is none of this name.
     #[error(
-        "'{name}' is no option of an export: next, write-log, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
-         floor, ceiling, policy, share{near}",
+        "'{name}' is no option of an export: {all}{near}",
         name = .0,
-        near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
+        all = names().collect::<Vec<_>>().join(", "),
+        near = nigh_text::did_you_mean(nigh_text::nearest(.0, names()))
     )]
     Unknown(String),
     /// The text after `next` or `write-log` is no target.
@@ -73,79 +174,147 @@ pub enum OptionError {
     },
 }
 
-/// The names of options.
-const NAMES: [&str; 14] = [
-    "next",
-    "write-log",
-    "read-only",
-    "write-mode",
-    "client",
-    "connections",
-    "requests",
-    "iops",
-    "bandwidth",
-    "tenant",
-    "floor",
-    "ceiling",
-    "policy",
-    "share",
-];
+fn names() -> impl Iterator<Item = &'static str> {
+    ExportOptions::ALL.iter().map(|option| option.name)
+}
+
+fn find(name: &str) -> Option<&'static ExportOption> {
+    ExportOptions::ALL.iter().find(|option| option.name == name)
+}
+
+/// How the value of an option is written.
+trait Kind<T> {
+    /// The values, for errors.
+    const TAKES: &'static str;
+    const FORM: OptionForm;
+
+    /// The value with `text`, which follows `=`; `before` is the value so far, for lists. `None` if the option takes other values.
+    fn parse(before: Option<T>, text: Option<&str>) -> Result<Option<T>, OptionError>;
+
+    /// The values behind `=`: for a list, one for each part.
+    fn texts(value: &T) -> Vec<String>;
+}
+
+/// Defines kinds: the type, the form in a file, and the values for errors; what parses a value, and its texts.
+macro_rules! kinds {
+    ($($kind:ident: $type:ty, $form:ident, $takes:literal, $parse:expr, $texts:expr;)*) => {$(
+        struct $kind;
+
+        impl Kind<$type> for $kind {
+            const TAKES: &'static str = $takes;
+            const FORM: OptionForm = OptionForm::$form;
+
+            fn parse(before: Option<$type>, text: Option<&str>) -> Result<Option<$type>, OptionError> {
+                let parse: fn(Option<$type>, Option<&str>) -> Result<Option<$type>, OptionError> = $parse;
+                parse(before, text)
+            }
+
+            fn texts(value: &$type) -> Vec<String> {
+                let texts: fn(&$type) -> Vec<String> = $texts;
+                texts(value)
+            }
+        }
+    )*};
+}
+
+kinds! {
+    Targets: Vec<Target>, List, "a target",
+        |before, text| {
+            let mut targets = before.unwrap_or_default();
+            targets.push(text.unwrap_or_default().parse()?);
+            Ok(Some(targets))
+        },
+        |targets| targets.iter().map(Target::to_string).collect();
+    Log: WriteLogSettings, Text, "a target and a size",
+        |_, text| Ok(Some(text.unwrap_or_default().parse()?)),
+        |log| vec![log.to_string()];
+    Switch: bool, Switch, "yes or no",
+        |_, text| Ok([(None, true), (Some("yes"), true), (Some("no"), false)].iter().find(|(word, _)| *word == text).map(|(_, is_on)| *is_on)),
+        |is_on| vec![if *is_on { "yes" } else { "no" }.to_owned()];
+    Mode: WriteMode, Text, "back or through",
+        |_, text| Ok(MODES.iter().find(|(name, _)| Some(*name) == text).map(|(_, mode)| *mode)),
+        |mode| MODES.iter().filter(|(_, known)| known == mode).map(|(name, _)| (*name).to_owned()).collect();
+    Names: Vec<String>, List, "a name of a certificate, or any",
+        |before, text| Ok(match text {
+            Some(ANYBODY) => Some(Vec::new()),
+            Some(name) if !name.is_empty() => Some(before.into_iter().flatten().chain([name.to_owned()]).collect()),
+            _ => None,
+        }),
+        |names| if names.is_empty() { vec![ANYBODY.to_owned()] } else { names.clone() };
+    Count: u64, Number, "a number or none",
+        |_, text| Ok(limit(text, nigh_text::count)),
+        |count| vec![if *count == 0 { NONE.to_owned() } else { count.to_string() }];
+    Bytes: u64, Size, "bytes such as 100M, or none",
+        |_, text| Ok(limit(text, nigh_text::bytes)),
+        |bytes| vec![amount(*bytes)];
+    Rate: u64, Size, "bytes per second such as 100M, or none",
+        |_, text| Ok(limit(text, nigh_text::bytes)),
+        |bytes| vec![amount(*bytes)];
+    Name: String, Text, "a name",
+        |_, text| Ok(text.filter(|name| !name.is_empty()).map(str::to_owned)),
+        |name| vec![name.clone()];
+    Group: String, Text, "the name of a group of disks",
+        |_, text| Ok(text.filter(|name| !name.is_empty()).map(str::to_owned)),
+        |name| vec![name.clone()];
+    Policy: Option<Spec>, Text, "a policy, or none",
+        |_, text| Ok(Some(match text.unwrap_or_default() {
+            NONE => None,
+            text => Some(text.parse().map_err(|error: SpecError| OptionError::Policy(error.to_string()))?),
+        })),
+        |policy| vec![policy.as_ref().map_or_else(|| NONE.to_owned(), Spec::to_string)];
+}
 
 const MODES: [(&str, WriteMode); 2] = [("back", WriteMode::Back), ("through", WriteMode::Through)];
+const ANYBODY: &str = "any";
+/// In place of a limit, and of a policy: that of the cache.
+const NONE: &str = "none";
 
-fn write_mode<S: Serializer>(mode: &Option<WriteMode>, to: S) -> Result<S::Ok, S::Error> {
-    MODES.iter().find(|(_, known)| Some(*known) == *mode).map(|(name, _)| name).serialize(to)
-}
-
-fn read_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteMode>, D::Error> {
-    let text = String::deserialize(from)?;
-    let found = MODES.iter().find(|(name, _)| *name == text);
-    found.map(|(_, mode)| Some(*mode)).ok_or_else(|| serde::de::Error::custom("write_mode is \"back\" or \"through\""))
-}
-
-/// In place of a policy: that of the cache.
-const OF_THE_CACHE: &str = "none";
-
-fn policy_text(policy: &Option<Spec>) -> String {
-    policy.as_ref().map_or_else(|| OF_THE_CACHE.to_owned(), Spec::to_string)
-}
-
-fn parsed_policy(text: &str) -> Result<Option<Spec>, OptionError> {
-    match text {
-        OF_THE_CACHE => Ok(None),
-        text => Ok(Some(text.parse().map_err(|error: SpecError| OptionError::Policy(error.to_string()))?)),
+/// A limit above 0, or 0 for none.
+fn limit(text: Option<&str>, read: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    match text? {
+        NONE => Some(0),
+        text => read(text).filter(|limit| *limit > 0),
     }
 }
 
-fn policy<S: Serializer>(policy: &Option<Option<Spec>>, to: S) -> Result<S::Ok, S::Error> {
-    policy.as_ref().map(policy_text).serialize(to)
+fn write_text<K: Kind<T>, T, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+    value.iter().flat_map(K::texts).next().serialize(to)
 }
 
-fn read_policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Spec>>, D::Error> {
-    parsed_policy(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
+fn read_text<'de, K: Kind<T>, T, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    let value = K::parse(None, Some(&text)).map_err(serde::de::Error::custom)?;
+    value.map(Some).ok_or_else(|| serde::de::Error::custom(format!("expected {}, not '{text}'", K::TAKES)))
 }
 
-fn targets<S: Serializer>(targets: &Option<Vec<Target>>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(targets.iter().flatten().map(Target::to_string))
+fn write_list<K: Kind<T>, T, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(K::texts).serialize(to)
 }
 
-fn read_targets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Target>>, D::Error> {
+fn read_list<'de, K: Kind<T>, T: Default, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
     let list = Vec::<String>::deserialize(from)?;
-    let targets = list.iter().map(|text| text.parse()).collect::<Result<_, _>>();
-    targets.map(Some).map_err(serde::de::Error::custom)
+    list.iter()
+        .try_fold(Some(T::default()), |value, text| K::parse(value, Some(text)))
+        .map_err(serde::de::Error::custom)
 }
 
-fn write_log<S: Serializer>(log: &Option<WriteLogSettings>, to: S) -> Result<S::Ok, S::Error> {
-    log.as_ref().map(WriteLogSettings::to_string).serialize(to)
-}
-
-fn read_log<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteLogSettings>, D::Error> {
-    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+/// Bytes as a number, or as a string with a unit.
+fn read_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected bytes such as \"100M\"")]
+    enum Size {
+        Bytes(u64),
+        Text(String),
+    }
+    match Size::deserialize(from)? {
+        Size::Bytes(bytes) => Ok(Some(bytes)),
+        Size::Text(text) => read_text::<Bytes, _, _>(text.into_deserializer()),
+    }
 }
 
 /// Whether `text` begins with the name of an option, as a whole word.
 fn is_option(text: &str) -> bool {
-    text.split(['=', ',']).next().is_some_and(|name| NAMES.contains(&name))
+    text.split(['=', ',']).next().is_some_and(|name| find(name).is_some())
 }
 
 /// The words of a list with commas between them. A target behind `next=` or `write-log=` may have commas, too: it ends with the list, or
@@ -164,108 +333,11 @@ fn words(mut list: &str) -> Vec<&str> {
 }
 
 impl ExportOptions {
-    /// All of `settings`.
-    pub fn of(settings: &ExportSettings) -> ExportOptions {
-        let disk = &settings.disk;
-        ExportOptions {
-            next: Some(disk.next.clone()),
-            write_log: disk.write_log.clone(),
-            read_only: Some(disk.read_only),
-            write_mode: Some(disk.write_mode),
-            clients: Some(settings.clients.clone()),
-            connections: Some(settings.connections),
-            requests: Some(settings.requests),
-            iops: Some(disk.iops),
-            bandwidth: Some(disk.bandwidth),
-            tenant: Some(disk.tenant().to_owned()),
-            floor: Some(disk.floor),
-            ceiling: Some(disk.ceiling),
-            policy: Some(disk.policy.clone()),
-            share: disk.share.clone(),
-        }
-    }
-
     /// Those that differ from the usual for an export called `name`.
     pub fn unusual(&self, name: &str) -> ExportOptions {
-        let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
-        let usual_mode = if self.write_log.is_some() { WriteMode::Through } else { WriteMode::Back };
-        ExportOptions {
-            next: self.next.clone().filter(|next| !next.is_empty()),
-            write_log: self.write_log.clone(),
-            read_only: self.read_only.filter(|read_only| *read_only),
-            write_mode: self.write_mode.filter(|mode| *mode != usual_mode),
-            clients: self.clients.clone().filter(|clients| !clients.is_empty()),
-            connections: limit(self.connections),
-            requests: limit(self.requests),
-            iops: limit(self.iops),
-            bandwidth: limit(self.bandwidth),
-            tenant: self.tenant.clone().filter(|tenant| tenant != name),
-            floor: limit(self.floor),
-            ceiling: limit(self.ceiling),
-            policy: self.policy.clone().filter(Option::is_some),
-            share: self.share.clone(),
-        }
-    }
-
-    /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `write-log=TARGET:SIZE`, `read-only`, `read-only=no`,
-    /// `write-mode=through`, `client=NAME` (once for each), `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`,
-    /// `tenant=NAME`, `floor=100M`, `ceiling=100M`, `policy=lirs`, `share=GROUP`; `none` instead of a number for no limit,
-    /// and instead of a policy for that of the cache.
-    pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
-        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-        let takes = |option, takes| {
-            let value = value.unwrap_or_default().to_owned();
-            OptionError::Value { option, takes, value }
-        };
-        let number = |option| match value {
-            Some("none") => Ok(Some(0)),
-            _ => match value.and_then(nigh_text::count) {
-                Some(number @ 1..) => Ok(Some(number)),
-                _ => Err(takes(option, "a number or none")),
-            },
-        };
-        let amount = |option, takes_amount| match value {
-            Some("none") => Ok(Some(0)),
-            _ => match value.and_then(nigh_text::bytes) {
-                Some(bytes @ 1..) => Ok(Some(bytes)),
-                _ => Err(takes(option, takes_amount)),
-            },
-        };
-        match name {
-            "next" => self.next.get_or_insert_default().push(value.unwrap_or_default().parse()?),
-            "write-log" => self.write_log = Some(value.unwrap_or_default().parse()?),
-            "read-only" => match value {
-                None | Some("yes") => self.read_only = Some(true),
-                Some("no") => self.read_only = Some(false),
-                _ => return Err(takes("read-only", "yes or no")),
-            },
-            "write-mode" => {
-                let mode = MODES.iter().find(|(name, _)| Some(*name) == value);
-                self.write_mode = Some(mode.ok_or_else(|| takes("write-mode", "back or through"))?.1);
-            }
-            "client" => match value {
-                Some("any") => self.clients = Some(Vec::new()),
-                Some(client) if !client.is_empty() => self.clients.get_or_insert_default().push(client.to_owned()),
-                _ => return Err(takes("client", "a name of a certificate, or any")),
-            },
-            "connections" => self.connections = number("connections")?,
-            "requests" => self.requests = number("requests")?,
-            "iops" => self.iops = number("iops")?,
-            "bandwidth" => self.bandwidth = amount("bandwidth", "bytes per second such as 100M, or none")?,
-            "tenant" => match value {
-                Some(tenant) if !tenant.is_empty() => self.tenant = Some(tenant.to_owned()),
-                _ => return Err(takes("tenant", "a name")),
-            },
-            "floor" => self.floor = amount("floor", "bytes such as 100M, or none")?,
-            "ceiling" => self.ceiling = amount("ceiling", "bytes such as 100M, or none")?,
-            "policy" => self.policy = Some(parsed_policy(value.unwrap_or_default())?),
-            "share" => match value {
-                Some(group) if !group.is_empty() => self.share = Some(group.to_owned()),
-                _ => return Err(takes("share", "the name of a group of disks")),
-            },
-            _ => return Err(OptionError::Unknown(name.to_owned())),
-        }
-        Ok(())
+        let mut usual = ExportSettings::new(name, Target::Memory(0));
+        ExportOptions { write_log: self.write_log.clone(), ..ExportOptions::default() }.apply(&mut usual);
+        self.clone().without(&ExportOptions { write_log: None, ..ExportOptions::of(&usual) })
     }
 
     /// Adds all options of a list, with commas between them.
@@ -284,98 +356,12 @@ impl ExportOptions {
         list.iter().try_for_each(|text| options.add(text))?;
         Ok((&text[..text.len() - length], options))
     }
-
-    /// Changes `settings`. With a write log, writes go through the memory to the log, unless another mode is given.
-    pub fn apply(&self, settings: &mut ExportSettings) {
-        let ExportOptions {
-            next,
-            write_log,
-            read_only,
-            write_mode,
-            clients,
-            connections,
-            requests,
-            iops,
-            bandwidth,
-            tenant,
-            floor,
-            ceiling,
-            policy,
-            share,
-        } = self;
-        if let Some(clients) = clients {
-            settings.clients.clone_from(clients);
-        }
-        settings.connections = connections.unwrap_or(settings.connections);
-        settings.requests = requests.unwrap_or(settings.requests);
-        let disk = &mut settings.disk;
-        if let Some(next) = next {
-            disk.next.clone_from(next);
-        }
-        if write_log.is_some() {
-            disk.write_log.clone_from(write_log);
-            disk.write_mode = WriteMode::Through;
-        }
-        disk.read_only = read_only.unwrap_or(disk.read_only);
-        disk.write_mode = write_mode.unwrap_or(disk.write_mode);
-        disk.iops = iops.unwrap_or(disk.iops);
-        disk.bandwidth = bandwidth.unwrap_or(disk.bandwidth);
-        if tenant.is_some() {
-            disk.tenant.clone_from(tenant);
-        }
-        disk.floor = floor.unwrap_or(disk.floor);
-        disk.ceiling = ceiling.unwrap_or(disk.ceiling);
-        if let Some(policy) = policy {
-            disk.policy.clone_from(policy);
-        }
-        if share.is_some() {
-            disk.share.clone_from(share);
-        }
-    }
 }
 
 impl fmt::Display for ExportOptions {
     /// As a user writes them, with commas between them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ExportOptions {
-            next,
-            write_log,
-            read_only,
-            write_mode,
-            clients,
-            connections,
-            requests,
-            iops,
-            bandwidth,
-            tenant,
-            floor,
-            ceiling,
-            policy,
-            share,
-        } = self;
-        let mut words: Vec<String> = next.iter().flatten().map(|target| format!("next={target}")).collect();
-        words.extend(write_log.iter().map(|log| format!("write-log={log}")));
-        let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
-        words.extend(read_only.map(|yes| format!("read-only={}", yes_or_no(yes))));
-        let mode = MODES.iter().find(|(_, known)| Some(*known) == *write_mode);
-        words.extend(mode.map(|(name, _)| format!("write-mode={name}")));
-        match clients.as_deref() {
-            Some([]) => words.push("client=any".to_owned()),
-            names => words.extend(names.into_iter().flatten().map(|name| format!("client={name}"))),
-        }
-        for (name, number) in [("connections", connections), ("requests", requests), ("iops", iops)] {
-            words.extend(number.map(|number| match number {
-                0 => format!("{name}=none"),
-                _ => format!("{name}={number}"),
-            }));
-        }
-        words.extend(bandwidth.map(|bytes| format!("bandwidth={}", amount(bytes))));
-        words.extend(tenant.as_ref().map(|tenant| format!("tenant={tenant}")));
-        words.extend(floor.map(|bytes| format!("floor={}", amount(bytes))));
-        words.extend(ceiling.map(|bytes| format!("ceiling={}", amount(bytes))));
-        words.extend(policy.as_ref().map(|policy| format!("policy={}", policy_text(policy))));
-        words.extend(share.as_ref().map(|group| format!("share={group}")));
-        f.write_str(&words.join(","))
+        f.write_str(&self.words().collect::<Vec<_>>().join(","))
     }
 }
 

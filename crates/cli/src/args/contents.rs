@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Processor;
+
 // No doc comment: clap would head the help of `sim` with it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContentsArgs {
@@ -20,5 +22,5 @@ pub(crate) struct ContentsArgs {
     pub(crate) content: Vec<String>,
     /// With --device, processor time for encoding, as a share of one processor [default: 25%]
     #[arg(long, value_name = "SHARE", requires_all = ["contents", "device"])]
-    pub(crate) content_cpu: Option<String>,
+    pub(crate) content_cpu: Option<Processor>,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{HardeningArgs, MetricsArg, TlsArg};
+use super::{MetricsArg, RightsArgs, TlsArg};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LevelArgs {
@@ -38,9 +38,9 @@ pub(crate) struct LevelArgs {
     /// Accept 'nigh ctl status' and 'nigh ctl reload' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) hardening: HardeningArgs,
     /// Lines to log: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
+    #[command(flatten)]
+    pub(crate) rights: RightsArgs,
 }

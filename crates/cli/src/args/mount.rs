@@ -4,15 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{RecordArg, WatchArgs};
-use crate::completion;
+use super::{CacheArgs, RecordArg, WatchArgs};
 
 pub(super) const MOUNT_HELP: &str = "\
   nigh mount /mnt/nfs /mnt/fast --memory 4G --control /run/nigh.ctl
   nigh top --control /run/nigh.ctl
 
 Files are read through the cache. What is written is in the source before the write returns. A file that was changed behind the mount is read
-again from its next open on, as on NFS. Flags that 'nigh serve' has, too, are described by its help. docs/mount.md has a tutorial, and states what is guaranteed.
+again from its next open on, as on NFS. Read-ahead is within a file. A --level starts empty. Flags that 'nigh serve' has, too, are described by its help. docs/mount.md has a tutorial, and states what is guaranteed.
 
 SIGTERM and SIGINT unmount and end the server. Programs that still have files open can finish for as long as --stop-within.";
 
@@ -24,21 +23,6 @@ pub(crate) struct MountArgs {
     /// An existing folder outside of it, at which its files appear
     #[arg(value_name = "FOLDER")]
     pub(crate) at: PathBuf,
-    /// Memory for blocks of files, such as 4G [default: 512M]
-    #[arg(short, long, value_name = "SIZE")]
-    pub(crate) memory: Option<String>,
-    /// Upper limit for changes of --memory at run time [default: twice --memory]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory_max: Option<String>,
-    /// Policy that chooses the block to evict ('nigh policies' lists them) [default: lirs]
-    #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
-    pub(crate) policy: Option<String>,
-    /// Read-ahead for sequential reads, within a file: none, auto, one-block, linux:max=128K or extent:64K [default: auto]
-    #[arg(long, value_name = "READAHEAD")]
-    pub(crate) readahead: Option<String>,
-    /// A file on a faster disk, or memory of another host, that keeps blocks evicted from memory, as for 'nigh serve'. It starts empty
-    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE[,OPTION...]")]
-    pub(crate) level: Vec<String>,
     /// Trust names, attributes and contents for this long after checking the source, from 0s to 24h: faster, if nobody changes
     /// files behind the mount, or if changes may be seen later. With 0s, the source is checked at each open
     #[arg(long, value_name = "TIME", default_value = "0s")]
@@ -63,15 +47,11 @@ pub(crate) struct MountArgs {
     /// With sample=RATE, such as 1%, only that share of the blocks.
     #[arg(long, value_name = "FILE[,sample=RATE]")]
     pub(crate) record: Option<RecordArg>,
-    /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
-    #[arg(long, value_name = "PATH")]
-    pub(crate) control: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) watch: WatchArgs,
-    /// How long the end may take, from 1s to 1h [default: 8s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) stop_within: Option<String>,
     /// Least severe messages on standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
 }

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use nigh_service::HostSettings;
 
 /// How the blocks that tenants predict are prefetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrefetchArg {
     /// Most blocks at a time.
     pub(crate) batch: u32,
@@ -57,20 +56,6 @@ impl fmt::Display for PrefetchArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PrefetchArg { batch, window, adapts } = self;
         write!(f, "batch={batch},window={window}{}", if *adapts { ",adapt" } else { "" })
-    }
-}
-
-impl TryFrom<String> for PrefetchArg {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<PrefetchArg, String> {
-        text.parse()
-    }
-}
-
-impl From<PrefetchArg> for String {
-    fn from(prefetch: PrefetchArg) -> String {
-        prefetch.to_string()
     }
 }
 

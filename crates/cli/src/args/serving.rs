@@ -1,6 +1,10 @@
 //! The help of `serve` after its flags.
 
-pub(super) const SERVE_HELP: &str = "\
+use nigh_service::{ExportOption, ExportOptions};
+
+use crate::wrap::broken;
+
+const BEFORE: &str = "\
 Targets:
   PATH                     a regular file or block device; images of other formats (qcow2, VMDK, ...) are refused
   raw:PATH                 the same, without a check for other formats
@@ -14,22 +18,11 @@ Targets:
   delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
   fault:read=3:TARGET      another target, with failures of chosen operations
 
-Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config):
-  next=TARGET              a target on which the disk continues (repeat for more, in order; fixed while the disk is served)
-  write-log=TARGET:SIZE    a file or block device on a fast device: writes are stable there before they are acknowledged, and reach the
-                           disk's target later (fixed while the disk is served; write-mode is then through)
-  read-only                refuse writes; read-only=no allows them
-  write-mode=back|through  when writes reach the device
-  client=NAME              only for clients whose certificate has this name (repeat for more; client=any allows all clients)
-  connections=N            most clients at a time (none for no limit, here and below)
-  requests=N               most requests in progress of each client
-  iops=N, bandwidth=SIZE   most requests, and most bytes read and written, per second by all clients
-  tenant=NAME              disks with the same NAME are one tenant (with --allocate) [default: the disk's name]
-  floor=SIZE, ceiling=SIZE least and most that its tenant has of a full cache (with --allocate)
-  policy=POLICY            which of its blocks its tenant loses (with --allocate; none for --policy)
-  share=GROUP              disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes
-                           then shows whether another disk of the group has the same block [default: only disks of its tenant]
+Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config). Repeat next and client for \
+several; client=any allows all clients again, and none removes a limit:
+";
 
+const AFTER: &str = "\
 Options of a level on another host (--level tcp:HOST:PORT:SIZE,OPTION,...; with several servers, behind any of them):
   ca=FILE, certificate=FILE, key=FILE
                            for tls:, the authority of the level server's certificate, and this host's certificate (followed by any
@@ -42,3 +35,15 @@ TLS: with --tls, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay 
 
 SIGTERM and SIGINT write everything back and end the server, as does the end of the client of --stdio. SIGHUP, like 'nigh ctl reload', reads --config and the certificates
 again and sets memory, policy, read-ahead and exports as flags and file specify.";
+
+/// The column at which the description of an option begins, and the last one.
+const COLUMNS: (usize, usize) = (27, 100);
+
+/// The help after the flags.
+pub(super) fn help() -> String {
+    let options = ExportOptions::ALL.iter().map(|ExportOption { name, value, help, .. }| {
+        let name = if value.is_empty() { format!("  {name}") } else { format!("  {name}={value}") };
+        format!("{name:<width$}{}\n", broken(help, COLUMNS.1, COLUMNS.0), width = COLUMNS.0)
+    });
+    format!("{BEFORE}{}\n{AFTER}", options.collect::<String>())
+}

@@ -1,29 +1,13 @@
-//! Flags by which servers are watched.
+//! Values of flags by which servers are watched.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
-
-// No doc comment: clap would head the help of commands with it.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct WatchArgs {
-    /// Serve statistics over HTTP here: a page with the last hour at /, /metrics for Prometheus, /json. With token=FILE, which addresses of other
-    /// than this machine need, only to clients that send the token in that file ('Authorization: Bearer TOKEN', or as the password that browsers
-    /// ask for)
-    #[arg(long, value_name = "HOST:PORT[,token=FILE]")]
-    pub(crate) metrics: Option<MetricsArg>,
-    /// Count requests that take longer, such as 100ms, and log them with what they waited for: up to ten a second, from 1ms to 1h or
-    /// none [default: none]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) slow: Option<String>,
-}
-
 /// An address for statistics, and the file of their token.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsArg {
     pub(crate) address: SocketAddr,
     pub(crate) token: Option<PathBuf>,
@@ -47,17 +31,10 @@ impl FromStr for MetricsArg {
     }
 }
 
-impl TryFrom<String> for MetricsArg {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<MetricsArg, String> {
-        text.parse()
-    }
-}
-
-impl From<MetricsArg> for String {
-    fn from(MetricsArg { address, token }: MetricsArg) -> String {
-        token.map_or_else(|| address.to_string(), |token| format!("{address},token={}", token.display()))
+impl fmt::Display for MetricsArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address)?;
+        self.token.iter().try_for_each(|token| write!(f, ",token={}", token.display()))
     }
 }
 

@@ -8,14 +8,14 @@ use nigh_service::{
 };
 
 use super::{Plan, vhost};
-use crate::args::ServeArgs;
+use crate::args::{RightsArgs, ServeArgs};
 use crate::results::grouped;
 use crate::size::human_bytes;
 
 /// Describes what would be served, and how.
 pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } =
-        plan;
+    let Plan { settings, given, listen, vhost, user, record, level_wait } = plan;
+    let RightsArgs { core_dumps, sandbox_allow, .. } = &given.rights;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
@@ -29,7 +29,7 @@ pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
             (Listen::Unix(_), _) => &access,
             (Listen::Tcp(_), Some(TlsSettings { client_ca: Some(_), .. })) => " (TLS, with client certificates)",
             (Listen::Tcp(_), Some(_)) => " (TLS, for any client)",
-            (Listen::Tcp(_), None) if *insecure_tcp => " (without encryption, for anybody)",
+            (Listen::Tcp(_), None) if given.clients.insecure_tcp => " (without encryption, for anybody)",
             (Listen::Tcp(_), None) => " (without encryption)",
         };
         let _ = writeln!(text, "on       {address}{how}");
@@ -110,7 +110,7 @@ pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
         blocks => _ = writeln!(text, "curves   of {} sampled blocks or more", grouped(blocks.into())),
     }
     let _ = writeln!(text, "clients  at most {}", settings.connections_max);
-    if let Some(path) = control {
+    if let Some(path) = &given.watch.control {
         let _ = writeln!(text, "control  {}", path.display());
     }
     if let Some(recording) = record {

@@ -17,7 +17,7 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
         locked.with_context(|| format!("disk {}", disk.name))?;
     }
     let mut rules = Rules::new();
-    let Plan { settings, listen, vhost, control, record, sandbox_allow, .. } = plan;
+    let Plan { settings, given, listen, vhost, record, .. } = plan;
     let Settings { host, exports, metrics, tls, .. } = settings;
     exports.iter().flat_map(|export| export.disk.opened()).for_each(|target| rules.target(target));
     host.levels.iter().for_each(|level| rules.target(&level.target));
@@ -29,13 +29,13 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
     }
     // A file beside each marks that the server ended as it should.
     vhost.iter().for_each(|vhost| rules.beside(&vhost.socket, socket() | change()));
-    control.iter().for_each(|path| rules.beside(path, socket()));
+    given.watch.control.iter().for_each(|path| rules.beside(path, socket()));
     record.iter().for_each(|recording| rules.beside(&recording.file, change()));
     args.config.iter().for_each(|path| rules.beside(path, read()));
     tls.iter().for_each(|tls| rules.certificates(tls));
     let level_tls = host.remote_level.iter().filter_map(|level| level.tls.as_ref());
     level_tls.for_each(|tls| rules.client_certificates(tls));
     metrics.iter().filter_map(|metrics| metrics.token.as_ref()).for_each(|path| rules.beside(path, read()));
-    sandbox_allow.iter().for_each(|folder| rules.allow(folder));
+    given.rights.sandbox_allow.iter().for_each(|folder| rules.allow(folder));
     Ok(rules)
 }

@@ -1,36 +1,13 @@
 //! Settings of a server that do not go together, or do nothing without another one.
 
-use super::File;
-use crate::args::{AllocateArg, ServeArgs};
+use nigh_service::Listen;
+
+use crate::args::{Address, Given};
 use crate::together::{self, Refused};
 
-/// Flags, and the file behind them.
-pub(super) struct Given<'a> {
-    pub(super) args: &'a ServeArgs,
-    pub(super) file: &'a File,
-}
-
-impl Given<'_> {
-    /// An error with the reason, if settings do not go together.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
-        together::check(|name| SETTINGS.iter().any(|(setting, given)| *setting == name && given(self)), REFUSED)
-    }
-
-    pub(super) fn allocate(&self) -> Option<AllocateArg> {
-        self.args.allocate.or(self.file.allocate)
-    }
-
-    pub(super) fn levels(&self) -> &[String] {
-        if self.args.level.is_empty() { &self.file.level } else { &self.args.level }
-    }
-
-    pub(super) fn listen(&self) -> &[String] {
-        if self.args.listen.is_empty() { &self.file.listen } else { &self.args.listen }
-    }
-
-    pub(super) fn vhost_user(&self) -> &[String] {
-        if self.args.vhost_user.is_empty() { &self.file.vhost_user } else { &self.args.vhost_user }
-    }
+/// An error with the reason, if settings do not go together.
+pub(super) fn check(given: &Given) -> anyhow::Result<()> {
+    together::check(|name| SETTINGS.iter().any(|(setting, is_given)| *setting == name && is_given(given)), REFUSED)
 }
 
 /// Whether a setting was given, or a mode holds.
@@ -38,14 +15,15 @@ type IsGiven = fn(&Given) -> bool;
 
 /// The settings of flags and file, as the file calls them, and modes as a message names them.
 const SETTINGS: &[(&str, IsGiven)] = &[
-    ("allocate", |given| given.allocate().is_some()),
-    ("prefetch", |given| given.args.prefetch.is_some() || given.file.prefetch.is_some()),
-    ("shards", |given| given.args.shards.is_some() || given.file.shards.is_some()),
-    ("socket-group", |given| given.args.socket_group.is_some() || given.file.socket_group.is_some()),
-    ("socket-mode", |given| given.args.socket_mode.is_some() || given.file.socket_mode.is_some()),
-    ("a cache without allocate", |given| given.allocate().is_none()),
+    ("allocate", |given| given.tenants.allocate.is_some()),
+    ("prefetch", |given| given.tenants.prefetch.is_some()),
+    ("shards", |given| given.blocks.shards.is_some()),
+    ("socket-group", |given| given.clients.socket_group.is_some()),
+    ("socket-mode", |given| given.clients.socket_mode.is_some()),
+    ("a cache without allocate", |given| given.tenants.allocate.is_none()),
     ("a server without a Unix socket to listen on", |given| {
-        !given.listen().iter().any(|address| address.starts_with("unix:")) && given.vhost_user().is_empty()
+        let is_unix = |address: &Address| matches!(address.0, Listen::Unix(_));
+        !given.clients.listen.iter().any(is_unix) && given.clients.vhost_user.is_empty()
     }),
 ];
 

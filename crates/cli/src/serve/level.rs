@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use nigh_service::{ClientTlsSettings, LevelSettings, RemoteLevelSettings, ServerShare, amount};
 
-use super::{bytes, time};
+use crate::args::{Size, Time};
 
 /// The levels of a server, the fastest first.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Options {
             Some(("ca", file)) => set(&mut self.ca, file.into()),
             Some(("certificate", file)) => set(&mut self.certificate, file.into()),
             Some(("key", file)) => set(&mut self.key, file.into()),
-            Some(("wait", text)) => set(&mut self.wait, time(text, 0, "wait")?),
+            Some(("wait", text)) => set(&mut self.wait, text.parse::<Time>().context("wait is a time")?.0),
             None if option == "required" => {
                 self.required = true;
                 Ok(())
@@ -112,7 +112,7 @@ fn share(transport: &str, text: &str) -> anyhow::Result<ServerShare> {
     let (address, size) = text.rsplit_once(':').with_context(form)?;
     let (host, port) = address.rsplit_once(':').with_context(form)?;
     ensure!(!host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0), form());
-    let bytes = bytes(size).with_context(|| format!("level {transport}:{address}"))?;
+    let Size(bytes) = size.parse().with_context(|| format!("level {transport}:{address}"))?;
     Ok(ServerShare { address: address.to_owned(), bytes })
 }
 
@@ -125,7 +125,8 @@ fn level(text: &str) -> anyhow::Result<LevelSettings> {
     let (before, path) = (&place[..at], &place[at + "file:".len()..]);
     ensure!(!path.is_empty(), form());
     let target = format!("{before}raw:{path}").parse().with_context(form)?;
-    Ok(LevelSettings { target, bytes: bytes(size).with_context(|| format!("level {path}"))? })
+    let Size(bytes) = size.parse().with_context(|| format!("level {path}"))?;
+    Ok(LevelSettings { target, bytes })
 }
 
 /// The texts that [`Levels::read`] reads as these levels.

@@ -20,7 +20,8 @@ pub(super) fn prepare<'a>(
     plan: &Plan,
     addresses: impl Iterator<Item = &'a Listen> + Clone,
 ) -> anyhow::Result<Predecessor> {
-    let control = plan.control.as_ref().context("--replace needs --control PATH, as the running server has it")?;
+    let control =
+        plan.given.watch.control.as_ref().context("--replace needs --control PATH, as the running server has it")?;
     let predecessor = Predecessor::ask(control)?;
     let wanted: Vec<Listen> = addresses.clone().cloned().collect();
     predecessor.check(&plan.settings.exports, &wanted)?;

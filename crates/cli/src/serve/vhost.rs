@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use nigh_service::{ExportSettings, amount};
 use nigh_vhost::VhostSettings;
 
-use super::bytes;
+use crate::args::Size;
 
 /// The longest time that a queue is polled.
 const POLL_MAX: f64 = 0.01;
@@ -36,7 +36,8 @@ fn parse(text: &str) -> anyhow::Result<VhostSettings> {
                 settings.poll = Duration::from_secs_f64(time);
             }
             Some(("memory", size)) => {
-                settings.memory_max = bytes(size).with_context(|| format!("--vhost-user {name}"))?
+                let Size(bytes) = size.parse().with_context(|| format!("--vhost-user {name}"))?;
+                settings.memory_max = bytes;
             }
             None if option == "unsealed" => settings.unsealed = true,
             _ => bail!(
