@@ -6,9 +6,11 @@ mod given;
 mod level;
 mod printed;
 mod replace;
+mod ublk;
 mod vhost;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use nigh_service::{
     LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError, Scheme, Service, Settings, Statistics,
     Successor, TlsSettings, Unwritten, WarmSettings, WriteMode, beginning, is_denied, slow_limit, warn_of_code,
 };
+use nigh_ublk::{Ublk, UblkSettings};
 use nigh_vhost::{Vhost, VhostSettings};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -73,6 +76,8 @@ struct File {
     listen: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     vhost_user: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ublk: Vec<String>,
     socket_mode: Option<String>,
     socket_group: Option<String>,
     insecure_tcp: Option<bool>,
@@ -117,6 +122,7 @@ pub(crate) struct Plan {
     pub(crate) settings: Settings,
     listen: Vec<Listen>,
     vhost: Vec<VhostSettings>,
+    ublk: Vec<UblkSettings>,
     insecure_tcp: bool,
     core_dumps: bool,
     /// Folders with files that a sandboxed server may need.
@@ -134,6 +140,9 @@ const CURVES: RangeInclusive<u32> = 64..=1 << 16;
 pub(crate) const NO_LIST: &str = "none";
 /// The pause between two attempts to reach the level on another host.
 const LEVEL_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long the start waits for block devices; those of disks that are open later begin later.
+const DEVICE_START: Duration = Duration::from_secs(5);
 
 /// For how long a thread keeps a processor that others want: a client that asks for little at a time does not wait for long
 /// behind those that ask for much.
@@ -159,11 +168,18 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if args.print_config {
         return output::print(printed::config(&plan)?.as_bytes());
     }
+    let flusher = if plan.ublk.is_empty() { Ok(()) } else { nigh_ublk::become_io_flusher() };
+    let devices = ublk::prepare(&plan.ublk, &plan.settings.exports, args.replace, args.accept_loss)?;
+    let characters: Vec<PathBuf> = devices.iter().map(Ublk::character).collect();
     let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
-    let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
+    let files = |(plan, args)| sandbox::confine(move || files::files(&plan, &args, &characters));
+    let confined = needed.map(files).transpose()?;
     // Here, so that its thread is in the sandbox, too.
     let _log = log::start(&args.log)?;
     sandbox::allow_core_dumps(plan.core_dumps)?;
+    if let Err(error) = flusher {
+        tracing::warn!(%error, "the kernel may wait for this server's block devices in order to find memory for it");
+    }
     if let Err(error) = nigh_backend::take_turns_of(TURN) {
         tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
     }
@@ -231,11 +247,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!("machines connect to {socket}");
     }
     server.close_inherited();
-    if plan.listen.is_empty() && passed == 0 && !args.stdio && machines.is_empty() {
+    if plan.listen.is_empty() && passed == 0 && !args.stdio && machines.is_empty() && devices.is_empty() {
         drop(gate);
         // There is nothing to lose.
         let _ = server.shut_down();
-        bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, or --stdio");
+        bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, --ublk NAME, or --stdio");
     }
     introduce(&server);
     if let Some(user) = &plan.user {
@@ -255,6 +271,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!(process, "took the place of a server; clients waited {seconds:.3} s");
     }
     drop(gate);
+    let connections = devices.iter().map(|device| device.connect(&server)).collect::<io::Result<Vec<_>>>()?;
+    for device in &devices {
+        if let Some(Err(reason)) = device.wait_for_start(DEVICE_START) {
+            bail!("--ublk {}: {reason}", device.export());
+        }
+    }
     if args.stdio {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
@@ -268,13 +290,16 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     std::thread::Builder::new().name("reload".into()).spawn(move || reload_on_request(&at, &args, &reloads))?;
     // Fails if nobody can ask for the end any more.
     while let Ok(End::Replaced(successor)) = stopped.recv() {
-        if replace::hand_over(&server, &machines, &successor, &stopped)? {
+        if replace::hand_over(&server, &machines, &devices, &successor, &stopped)? {
             return Ok(());
         }
     }
     tracing::info!("shutting down");
+    devices.iter().for_each(|device| device.will_end(false));
     let unwritten = server.shut_down().err().unwrap_or_default();
-    note_end(&machines, &unwritten);
+    note_end(&machines, &devices, &unwritten);
+    // The devices have ended, or wait for the next server.
+    drop(connections);
     all_written(&unwritten)
 }
 
@@ -289,10 +314,11 @@ fn is_removed_at_end(address: &Listen, user: Option<&Account>) -> bool {
     }
 }
 
-/// The guests of `machines` can go on with the next server, except those with disks that are not written.
-fn note_end(machines: &[Vhost], unwritten: &[Unwritten]) {
+/// The guests of `machines`, and `devices`, can go on with the next server, except those with disks that are not written.
+fn note_end(machines: &[Vhost], devices: &[Ublk], unwritten: &[Unwritten]) {
     let is_lost = |export: &str| unwritten.iter().any(|lost| lost.name == export);
     machines.iter().filter(|machine| !is_lost(machine.export())).for_each(Vhost::end);
+    devices.iter().filter(|device| !is_lost(device.export())).for_each(Ublk::end);
 }
 
 /// The error that names what is not written.
@@ -395,6 +421,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     given.check()?;
     let (allocate, levels, listen) = (given.allocate(), given.levels().to_vec(), given.listen().to_vec());
     let machines = given.vhost_user().to_vec();
+    let devices = given.ublk().to_vec();
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
     let usual = if allocate.is_some() { asked::PLAIN_POLICY } else { POLICY };
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(usual).parse()?;
@@ -500,7 +527,9 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     let mut settings = settings.agreed()?;
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let vhost = vhost::sockets(&machines, &settings.exports)?;
-    settings.front_descriptors = vhost.iter().map(VhostSettings::descriptors).sum();
+    let ublk = ublk::devices(&devices, &settings.exports)?;
+    let of_devices = ublk.iter().map(UblkSettings::descriptors).sum::<usize>();
+    settings.front_descriptors = vhost.iter().map(VhostSettings::descriptors).sum::<usize>() + of_devices;
     let core_dumps = args.hardening.core_dumps || file.core_dumps.unwrap_or(false);
     let sandbox_allow = [args.hardening.sandbox_allow.clone(), file.sandbox_allow].concat();
     ensure!(settings.sandboxed || sandbox_allow.is_empty(), "there is no sandbox: --sandbox-allow has no effect");
@@ -513,7 +542,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
         record::recording(&file, &recording, "--record FILE,sample=")
     });
     let record = record.transpose()?;
-    Ok(Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
+    Ok(Plan { settings, listen, vhost, ublk, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
 }
 
 impl From<WriteModeArg> for WriteMode {
@@ -655,6 +684,9 @@ pub(crate) fn without_force(error: RecordError) -> anyhow::Error {
 /// The error if a server would not start, as far as that can be found beside one that runs.
 fn check(plan: &Plan) -> anyhow::Result<()> {
     let mut problems: Vec<String> = plan.settings.problems().iter().map(|problem| causes(problem)).collect();
+    if !plan.ublk.is_empty() {
+        problems.extend(nigh_ublk::check().err().map(|error| format!("--ublk: {error}")));
+    }
     let machines = plan.vhost.iter().map(|vhost| &vhost.socket);
     let sockets = plan.listen.iter().filter_map(|address| match address {
         Listen::Unix(path) => Some(path),

@@ -7,15 +7,26 @@ use nigh_service::{
     SocketSettings, TlsSettings, WarmSettings, WriteMode,
 };
 
-use super::{Plan, vhost};
+use super::{Plan, ublk, vhost};
 use crate::args::ServeArgs;
 use crate::results::grouped;
 use crate::size::human_bytes;
 
 /// Describes what would be served, and how.
 pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait } =
-        plan;
+    let Plan {
+        settings,
+        listen,
+        vhost,
+        ublk,
+        insecure_tcp,
+        core_dumps,
+        sandbox_allow,
+        user,
+        control,
+        record,
+        level_wait,
+    } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
@@ -36,6 +47,9 @@ pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
     }
     for socket in vhost {
         let _ = writeln!(text, "machine  {}{access}", vhost::text(socket));
+    }
+    for device in ublk {
+        let _ = writeln!(text, "device   {}", ublk::text(device));
     }
     if args.stdio {
         let _ = writeln!(text, "on       standard input and output");

@@ -31,6 +31,10 @@ impl Given<'_> {
     pub(super) fn vhost_user(&self) -> &[String] {
         if self.args.vhost_user.is_empty() { &self.file.vhost_user } else { &self.args.vhost_user }
     }
+
+    pub(super) fn ublk(&self) -> &[String] {
+        if self.args.ublk.is_empty() { &self.file.ublk } else { &self.args.ublk }
+    }
 }
 
 /// Whether a setting was given, or a mode holds.

@@ -12,8 +12,19 @@ pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
 }
 
 fn file(plan: &Plan) -> File {
-    let Plan { settings, listen, vhost, insecure_tcp, core_dumps, sandbox_allow, user, control, record: _, level_wait } =
-        plan;
+    let Plan {
+        settings,
+        listen,
+        vhost,
+        ublk,
+        insecure_tcp,
+        core_dumps,
+        sandbox_allow,
+        user,
+        control,
+        record: _,
+        level_wait,
+    } = plan;
     let Settings {
         host,
         exports,
@@ -60,6 +71,7 @@ fn file(plan: &Plan) -> File {
         warm: Some(host.warm.as_ref().map_or_else(|| NO_LIST.into(), |warm| warm.file.clone())),
         listen: listen.iter().map(ToString::to_string).collect(),
         vhost_user: vhost.iter().map(super::vhost::text).collect(),
+        ublk: ublk.iter().map(super::ublk::text).collect(),
         socket_mode: mode.map(|mode| format!("{mode:04o}")),
         socket_group: group.clone(),
         insecure_tcp: Some(*insecure_tcp),
@@ -161,6 +173,7 @@ mod tests {
             warm: Some("w".into()),
             listen: vec![String::new()],
             vhost_user: vec![String::new()],
+            ublk: vec![String::new()],
             socket_mode: text(),
             socket_group: text(),
             insecure_tcp: Some(false),
