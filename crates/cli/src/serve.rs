@@ -253,7 +253,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         let _ = server.shut_down();
         bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, --ublk NAME, or --stdio");
     }
-    introduce(&server);
+    introduce(&server, &devices);
     if let Some(user) = &plan.user {
         user.assume()?;
         // The system has other ideas about processes whose user changed.
@@ -352,8 +352,8 @@ pub(crate) fn wait_for_level(plan: &Plan, stopped: &Receiver<End>) -> bool {
     true
 }
 
-/// Logs what is served, from what memory, and how clients connect.
-fn introduce(server: &Service) {
+/// Logs what is served, from what memory, and how clients connect. `devices` are still to begin.
+fn introduce(server: &Service, devices: &[Ublk]) {
     let Statistics { host, exports, .. } = server.statistics();
     let HostStatistics { memory_bytes, policy, readahead, .. } = host;
     tracing::info!("cache of {}, policy {policy}, read-ahead {readahead}", human_bytes(memory_bytes));
@@ -364,7 +364,12 @@ fn introduce(server: &Service) {
         options.policy.iter().flatten().for_each(warn_of_code);
         let options = options.unusual(&disk.name).to_string();
         let more = if options.is_empty() { options } else { format!(", {options}") };
-        let at = if uris.is_empty() { "passed connections".to_owned() } else { uris.join(" and ") };
+        let is_device = devices.iter().any(|device| device.export() == disk.name);
+        let at = match uris.is_empty() {
+            false => uris.join(" and "),
+            true if is_device => "a block device".to_owned(),
+            true => "passed connections".to_owned(),
+        };
         tracing::info!("serving {} ({} of {}{more}) at {at}", disk.name, human_bytes(disk.size), disk.target);
     }
 }
@@ -388,7 +393,7 @@ fn reload_on_request(server: &Service, args: &ServeArgs, reloads: &Receiver<Relo
         match &done {
             Ok(()) => {
                 tracing::info!("reloaded");
-                introduce(server);
+                introduce(server, &[]);
             }
             Err(error) => tracing::error!("not reloaded: {error}"),
         }

@@ -53,7 +53,8 @@ impl Commands {
 
     /// The command of `tag` completed. Returns whether there is a request; if not, there will be none of this tag.
     pub(crate) fn complete(&mut self, tag: u16, result: i32) -> Result<bool, Broken> {
-        let state = self.tags.get_mut(usize::from(tag)).filter(|state| **state == Tag::Waiting).ok_or(Broken::Unknown)?;
+        let state =
+            self.tags.get_mut(usize::from(tag)).filter(|state| **state == Tag::Waiting).ok_or(Broken::Unknown)?;
         self.waiting -= 1;
         match result {
             0 => {

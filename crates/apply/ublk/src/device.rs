@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::kernel::{
-    BASIC_AND_DISCARD, CMD_IOCTL_ENCODE, Control, FUA, Info, LIVE, Order, Parameters, READ_ONLY, USER_COPY, USER_RECOVERY,
-    USER_RECOVERY_REISSUE, VOLATILE_CACHE,
+    BASIC_AND_DISCARD, CMD_IOCTL_ENCODE, Control, FUA, Info, LIVE, Order, Parameters, READ_ONLY, USER_COPY,
+    USER_RECOVERY, USER_RECOVERY_REISSUE, VOLATILE_CACHE,
 };
 use crate::recovery::Own;
 use crate::request::{RANGE_SECTORS, SECTOR};
@@ -54,7 +54,9 @@ pub enum DeviceError {
     #[error("ublk needs io_uring, which is not to be had here: {0}")]
     NoRing(io::Error),
     /// The number is taken.
-    #[error("there is a device {0} already, which may be in use after its server was killed: unmount it, or choose another number")]
+    #[error(
+        "there is a device {0} already, which may be in use after its server was killed: unmount it, or choose another number"
+    )]
     Exists(u32),
     /// Another server has the device of the same disk.
     #[error("another server has {0} for the same disk")]
@@ -149,8 +151,12 @@ impl Driver {
         loop {
             match OpenOptions::new().read(true).write(true).open(character(device)) {
                 Ok(file) => return Ok(file),
-                Err(error) if begin.elapsed() > PATIENCE => return Err(DeviceError::System("its character device", error)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound || is(&error, Errno::BUSY) => std::thread::sleep(GLANCE),
+                Err(error) if begin.elapsed() > PATIENCE => {
+                    return Err(DeviceError::System("its character device", error));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound || is(&error, Errno::BUSY) => {
+                    std::thread::sleep(GLANCE)
+                }
                 Err(error) => return Err(DeviceError::System("its character device", error)),
             }
         }
@@ -174,7 +180,9 @@ impl Driver {
             discard_segments_max: 1,
             ..Parameters::default()
         };
-        self.0.command(Order::SetParameters, device, 0, Some(&mut parameters)).map_err(failed("the size of a device"))?;
+        self.0
+            .command(Order::SetParameters, device, 0, Some(&mut parameters))
+            .map_err(failed("the size of a device"))?;
         let process = std::process::id().into();
         self.0.command::<u64>(Order::Start, device, process, None).map_err(failed("starting a device"))
     }
@@ -182,7 +190,9 @@ impl Driver {
     /// Bytes of a device's disk.
     pub(crate) fn bytes(&mut self, device: u32) -> Result<u64, DeviceError> {
         let mut parameters = Parameters { length: size_of::<Parameters>() as u32, ..Parameters::default() };
-        self.0.command(Order::GetParameters, device, 0, Some(&mut parameters)).map_err(failed("the size of a device"))?;
+        self.0
+            .command(Order::GetParameters, device, 0, Some(&mut parameters))
+            .map_err(failed("the size of a device"))?;
         Ok(parameters.sectors * SECTOR)
     }
 

@@ -20,20 +20,27 @@ impl System<'_> {
         let entries = fs::read_dir(&whole).into_iter().flatten().flatten().map(|entry| entry.path());
         let parts = entries.filter(|path| path.join("partition").exists());
         let folders: Vec<_> = std::iter::once(whole.clone()).chain(parts).collect();
-        let names: Vec<String> = folders.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+        let names: Vec<String> =
+            folders.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
         let holder = folders.iter().find_map(|path| fs::read_dir(path.join("holders")).ok()?.flatten().next());
         if let Some(holder) = holder {
             return Some(format!("{} stands on it", holder.file_name().to_string_lossy()));
         }
         let swaps = fs::read_to_string(self.proc.join("swaps")).unwrap_or_default();
-        if swaps.lines().filter_map(|line| line.split_whitespace().next()?.strip_prefix("/dev/")).any(|swap| names.iter().any(|name| name == swap)) {
+        if swaps
+            .lines()
+            .filter_map(|line| line.split_whitespace().next()?.strip_prefix("/dev/"))
+            .any(|swap| names.iter().any(|name| name == swap))
+        {
             return Some("it has swap space".to_owned());
         }
         let numbers = folders.iter().filter_map(|path| fs::read_to_string(path.join("dev")).ok());
         let numbers: Vec<String> = numbers.map(|text| text.trim().to_owned()).collect();
         let processes = fs::read_dir(self.proc).into_iter().flatten().flatten().map(|entry| entry.path());
         // File systems are mounted in some namespace, which is that of some process.
-        processes.filter_map(|path| fs::read_to_string(path.join("mountinfo")).ok()).find_map(|text| mounted(&text, &numbers))
+        processes
+            .filter_map(|path| fs::read_to_string(path.join("mountinfo")).ok())
+            .find_map(|text| mounted(&text, &numbers))
     }
 }
 
@@ -66,7 +73,10 @@ mod tests {
         write(&proc.join("swaps"), "Filename\tType\tSize\n/dev/ublkb10 partition 5\n");
         write(&proc.join("7/mountinfo"), "25 1 259:11 / /mnt rw - ext4 /dev/ublkb11 rw\n");
         assert_eq!(use_of(), None);
-        write(&proc.join("8/mountinfo"), "24 1 0:5 / /proc rw - proc proc rw\n25 1 259:2 / /data rw - ext4 /dev/ublkb1p2 rw\n");
+        write(
+            &proc.join("8/mountinfo"),
+            "24 1 0:5 / /proc rw - proc proc rw\n25 1 259:2 / /data rw - ext4 /dev/ublkb1p2 rw\n",
+        );
         assert_eq!(use_of().unwrap(), "a file system of it is mounted at /data");
         write(&proc.join("swaps"), "Filename\tType\tSize\n/dev/ublkb1 partition 5\n");
         assert_eq!(use_of().unwrap(), "it has swap space");

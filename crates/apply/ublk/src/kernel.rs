@@ -233,16 +233,8 @@ impl Control {
             unsafe { at.write(**contents) };
         }
         let (address, length) = if contents.is_some() { (at as u64, size_of::<T>() as u16) } else { (0, 0) };
-        let command = ControlCommand {
-            device,
-            queue: u16::MAX,
-            length,
-            address,
-            data,
-            path_length: 0,
-            padding: 0,
-            reserved: 0,
-        };
+        let command =
+            ControlCommand { device, queue: u16::MAX, length, address, data, path_length: 0, padding: 0, reserved: 0 };
         let mut bytes = [0; 80];
         // SAFETY: it is a structure of numbers without gaps, and there are as many bytes.
         bytes[..size_of::<ControlCommand>()].copy_from_slice(unsafe {
@@ -259,7 +251,11 @@ impl Control {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => match error.raw_os_error() {
-                    Some(errno) if [rustix::io::Errno::AGAIN, rustix::io::Errno::NOMEM].map(|known| known.raw_os_error()).contains(&errno) => {
+                    Some(errno)
+                        if [rustix::io::Errno::AGAIN, rustix::io::Errno::NOMEM]
+                            .map(|known| known.raw_os_error())
+                            .contains(&errno) =>
+                    {
                         std::thread::sleep(Duration::from_millis(1));
                     }
                     _ => {
@@ -344,7 +340,8 @@ impl Ring {
     /// The ring of `queue`, with up to `depth` commands.
     pub(crate) fn new(device: &Arc<File>, queue: u16, depth: u16) -> io::Result<Ring> {
         let entries = (u32::from(depth) + 1).next_power_of_two();
-        let ring = IoUring::builder().dontfork().setup_coop_taskrun().setup_single_issuer().build(entries)?;
+        // Requests come when this thread waits for them, together.
+        let ring = IoUring::builder().dontfork().setup_single_issuer().setup_defer_taskrun().build(entries)?;
         ring.submitter().register_files(&[device.as_raw_fd()])?;
         Ok(Ring { ring, queue, _device: device.clone() })
     }
@@ -384,12 +381,15 @@ impl Ring {
                     self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&most))
                 }
                 (true, None) => self.ring.submit_and_wait(1),
+                (false, _) if self.ring.submission().is_empty() => return Ok(()),
                 (false, _) => self.ring.submit(),
             };
             match result.map_err(|error| (error.raw_os_error().map(rustix::io::Errno::from_raw_os_error), error)) {
                 Ok(_) if !wait && !self.ring.submission().is_empty() => {}
                 Ok(_) => return Ok(()),
-                Err((Some(rustix::io::Errno::TIME | rustix::io::Errno::INTR | rustix::io::Errno::BUSY), _)) => return Ok(()),
+                Err((Some(rustix::io::Errno::TIME | rustix::io::Errno::INTR | rustix::io::Errno::BUSY), _)) => {
+                    return Ok(());
+                }
                 Err((Some(rustix::io::Errno::AGAIN | rustix::io::Errno::NOMEM), _)) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -100,7 +100,9 @@ enum Ended {
     NoThread,
     #[error("the disk cannot be chosen: {0:?}")]
     Refused(Refused),
-    #[error("the server before this one did not write everything: what its users rely on may be lost, so the device has ended")]
+    #[error(
+        "the server before this one did not write everything: what its users rely on may be lost, so the device has ended"
+    )]
     Lost,
     #[error(transparent)]
     System(#[from] std::io::Error),
@@ -157,7 +159,8 @@ impl Ublk {
         let targets: Vec<String> = disk.targets().map(ToString::to_string).collect();
         let own = Own::new(&disk.name, targets.iter().map(String::as_str), survives);
         let note = |number| {
-            Note::open(Path::new(FOLDER), number).map_err(|error| DeviceError::System("its note in /run/nigh-ublk", error))
+            Note::open(Path::new(FOLDER), number)
+                .map_err(|error| DeviceError::System("its note in /run/nigh-ublk", error))
         };
         let mut found = None;
         for number in Driver::devices() {

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nigh_engine::{Fault, Fill, Outcome, Shared};
-use nigh_host::front::{Cache, Measure, PIECE, Waiter, Work, lock};
 use nigh_host::BLOCK;
+use nigh_host::front::{Cache, Measure, PIECE, Waiter, Work, lock};
 use nigh_service::front::{Asked, Mail};
 use rustix::io::{Errno, preadv, pwritev};
 

@@ -2,8 +2,9 @@
 //!
 //! 1. A turn takes up to [`BATCH`] requests. Hits are copied from the frames to the request at once. Other requests are over later: their
 //!    slots are in the mail then.
-//! 2. At the end of a turn, the work for other threads is done. Then the requests that are over are committed, by one call for all.
-//! 3. If a turn found nothing, the thread sleeps until the kernel has a request or another thread wakes it.
+//! 2. At the end of a turn, the work for other threads is done. Then the requests that are over are committed, by one call for all, which also waits for the
+//!    next ones if none is there.
+//! 3. The thread sleeps until the kernel has a request or another thread wakes it.
 //!
 //! **Only this thread gives commands to the driver**, which belongs to the driver's rules.
 
@@ -60,7 +61,10 @@ impl Common {
     /// Whether a write has to be stable before it is acknowledged although the kernel does not ask for that.
     fn is_hurried(&self) -> bool {
         let settings = || self.disk().settings();
-        self.survives && !self.disk().read_only() && settings().write_log.is_none() && settings().write_mode != WriteMode::Through
+        self.survives
+            && !self.disk().read_only()
+            && settings().write_log.is_none()
+            && settings().write_mode != WriteMode::Through
     }
 }
 
@@ -115,8 +119,8 @@ impl Requests {
         self.in_progress
     }
 
-    /// Does the work for other threads, and calls `commit` for each request that is over. Returns whether there were any.
-    pub(crate) fn publish(&mut self, mut commit: impl FnMut(u16, i32)) -> bool {
+    /// Does the work for other threads, and calls `commit` for each request that is over.
+    pub(crate) fn publish(&mut self, mut commit: impl FnMut(u16, i32)) {
         loop {
             self.common.cache.dispatch(&mut self.work, Some(&*self.mail));
             self.mail.take(&mut self.over);
@@ -134,7 +138,7 @@ impl Requests {
             }
         }
         if self.over.is_empty() {
-            return false;
+            return;
         }
         let now = Instant::now();
         let Common { recorder, id, .. } = &*self.common;
@@ -148,7 +152,6 @@ impl Requests {
                 recorder.record(self.common.disk(), *id, &asked, latency);
             }
         }
-        true
     }
 
     /// The export's settings, at most every 100 ms: they are behind a lock.
@@ -362,7 +365,7 @@ impl Worker {
     /// next server.
     pub(crate) fn run(mut self, requests: &mut Requests) -> Result<(), QueueError> {
         loop {
-            let mut has_worked = self.collect();
+            self.collect();
             let is_stopping = self.mail.is_stopping() || self.broken.is_some();
             let mut since = None;
             let mut taken = 0;
@@ -376,14 +379,14 @@ impl Worker {
                 let since = *since.get_or_insert_with(Instant::now);
                 requests.begin(tag, descriptor, since, &mut |requests, most| self.rest(requests, most));
             }
-            has_worked |= taken > 0;
-            has_worked |= self.publish(requests);
+            self.publish(requests);
             if requests.in_progress() == 0 && (is_stopping || self.commands.is_over() && self.pending.is_empty()) {
                 // Their results reach the kernel before this thread ends.
                 let entered = self.ring.enter(false, None);
                 return self.broken.map_or(Ok(entered?), Err);
             }
-            let waits = !has_worked && self.pending_waits(requests) && self.mail.may_sleep(is_stopping);
+            // The call that waits also gives the results to the driver.
+            let waits = self.pending_waits(requests) && self.mail.may_sleep(is_stopping);
             self.enter(waits, None);
             self.mail.awake();
         }
@@ -406,11 +409,9 @@ impl Worker {
         }
     }
 
-    /// Takes completions. Returns whether there were any.
-    fn collect(&mut self) -> bool {
-        let mut found = false;
+    /// Takes completions.
+    fn collect(&mut self) {
         while let Some(completion) = self.ring.next() {
-            found = true;
             match completion {
                 Completion::Woken => {
                     self.is_watching = false;
@@ -425,11 +426,10 @@ impl Worker {
                 },
             }
         }
-        found
     }
 
-    /// Commits the requests that are over. Returns whether there were any.
-    fn publish(&mut self, requests: &mut Requests) -> bool {
+    /// Commits the requests that are over.
+    fn publish(&mut self, requests: &mut Requests) {
         requests.publish(|tag, result| self.ring.command(self.commands.commit(tag, result)))
     }
 
@@ -443,5 +443,199 @@ impl Worker {
         self.collect();
         self.publish(requests);
         self.broken.is_none() && !self.commands.is_over()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+
+    use nigh_service::{ExportOptions, ExportSettings, Service, Settings};
+
+    use super::*;
+    use crate::kernel::place;
+
+    const SIZE: u64 = 4 << 20;
+    const DEPTH: u16 = 4;
+    const BLOCK: usize = 4096;
+
+    /// A queue without a driver: its character device is a file, which has requests' data where the driver has it.
+    struct Dry {
+        service: Service,
+        data: File,
+        common: Arc<Common>,
+        requests: Requests,
+    }
+
+    impl Dry {
+        fn new(options: &str, survives: bool, open: &OpenOptions) -> Dry {
+            let mut export = ExportSettings::new("disk", "memory:4M".parse().unwrap());
+            let mut wanted = ExportOptions::default();
+            wanted.add_all(options).unwrap();
+            wanted.apply(&mut export);
+            let service = Service::start(Settings::new(16 << 20, "lirs".parse().unwrap(), vec![export])).unwrap();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let device = Arc::new(open.open(file.path()).unwrap());
+            let common = Arc::new(Common {
+                cache: service.host().cache().clone(),
+                export: service.export("disk").unwrap(),
+                id: 0,
+                recorder: service.recorder().clone(),
+                stream: None,
+                device,
+                survives,
+            });
+            let mail = Arc::new(Mail::new(DEPTH.into()).unwrap());
+            let requests = Requests::new(&common, &mail, 0, DEPTH);
+            Dry { service, data: file.into_file(), common, requests }
+        }
+
+        fn usual() -> Dry {
+            Dry::new("", false, OpenOptions::new().read(true).write(true))
+        }
+
+        /// The result of a request of tag 1.
+        fn ask(&mut self, op_flags: u32, start: u64, sectors: u32) -> i32 {
+            self.requests.begin(1, Descriptor { op_flags, sectors, start }, Instant::now(), &mut |_, _| true);
+            let mut result = None;
+            while self.requests.in_progress() > 0 {
+                self.requests.publish(|tag, with| {
+                    assert_eq!(tag, 1);
+                    result = Some(with);
+                });
+            }
+            result.unwrap()
+        }
+
+        fn write(&mut self, start: u64, bytes: &[u8]) -> i32 {
+            self.data.write_all_at(bytes, place(0, 1)).unwrap();
+            self.ask(1, start, (bytes.len() / 512) as u32)
+        }
+
+        fn read(&mut self, start: u64, bytes: usize) -> Vec<u8> {
+            let mut data = vec![0xee; bytes];
+            self.data.write_all_at(&data, place(0, 1)).unwrap();
+            assert_eq!(self.ask(0, start, (bytes / 512) as u32), bytes as i32);
+            self.data.read_exact_at(&mut data, place(0, 1)).unwrap();
+            data
+        }
+    }
+
+    fn pattern(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| (at / 7 % 251) as u8).collect()
+    }
+
+    const IO: i32 = -5;
+    const UNSUPPORTED: i32 = -95;
+    const SECTORS: u64 = SIZE / 512;
+
+    #[test]
+    fn data_is_written_and_read() {
+        let mut dry = Dry::usual();
+        for (start, bytes) in [(8, BLOCK), (1, 512), (3, 5 * 512), (8 * 60 + 5, 1 << 20), (SECTORS - 2048, 1 << 20)] {
+            let data = pattern(bytes);
+            assert_eq!(dry.write(start, &data), bytes as i32);
+            assert!(dry.read(start, bytes) == data, "{bytes} at {start}");
+        }
+        assert_eq!(dry.ask(2, 0, 0), 0);
+        dry.service.shut_down().unwrap();
+    }
+
+    #[test]
+    fn discards_and_zeroes_leave_zeros() {
+        for op in [3, 5, 5 | 1 << 15, 5 | 1 << 13] {
+            let mut dry = Dry::usual();
+            dry.write(0, &pattern(1 << 20));
+            assert_eq!(dry.ask(op, 8, 1024), 0);
+            let left = dry.read(0, 1 << 20);
+            assert!(left[BLOCK..BLOCK + 1024 * 512].iter().all(|byte| *byte == 0), "operation {op}");
+            assert!(
+                left[..BLOCK] == pattern(BLOCK) && left[BLOCK + 1024 * 512..] == pattern(1 << 20)[BLOCK + 1024 * 512..]
+            );
+            dry.service.shut_down().unwrap();
+        }
+    }
+
+    #[test]
+    fn requests_that_cannot_be_fail() {
+        let mut dry = Dry::usual();
+        for (op, start, sectors, error) in [
+            (0, SECTORS, 1, IO),
+            (1, SECTORS - 1, 2, IO),
+            (3, SECTORS - 1, 2, IO),
+            (0, 0, 0, IO),
+            (4, 0, 8, UNSUPPORTED),
+            (0, u64::MAX, 8, UNSUPPORTED),
+        ] {
+            assert_eq!(dry.ask(op, start, sectors), error, "operation {op} at {start}");
+        }
+        dry.service.shut_down().unwrap();
+        let mut dry = Dry::new("read-only=yes", false, OpenOptions::new().read(true).write(true));
+        for (op, result) in [(0, 4096), (1, IO), (3, IO), (5, IO), (2, 0)] {
+            assert_eq!(dry.ask(op, 0, 8), result, "operation {op}");
+        }
+        dry.service.shut_down().unwrap();
+    }
+
+    /// The kernel ends a write that the server has: its data is not to be had any more.
+    #[test]
+    fn a_write_without_data_changes_nothing() {
+        let mut dry = Dry::new("", false, OpenOptions::new().write(true));
+        assert_eq!(dry.write(0, &pattern(1 << 20)), IO);
+        let session = dry.service.host().open("disk").unwrap();
+        let mut data = vec![1; 1 << 20];
+        session.read(0, &mut data).unwrap();
+        assert!(data.iter().all(|byte| *byte == 0));
+        // Its frames are free again.
+        for _ in 0..64 {
+            assert_eq!(dry.write(0, &pattern(1 << 20)), IO);
+        }
+        session.write(0, &pattern(4096), false).unwrap();
+        drop(session);
+        dry.service.shut_down().unwrap();
+    }
+
+    #[test]
+    fn a_read_without_a_place_fails() {
+        let mut dry = Dry::new("", false, OpenOptions::new().read(true));
+        assert_eq!(dry.ask(0, 0, 8), IO);
+        dry.service.shut_down().unwrap();
+    }
+
+    /// A device that was promised to survive keeps that promise when the export's write mode changes.
+    #[test]
+    fn a_promise_outlives_the_write_mode() {
+        for (options, survives, hurried) in
+            [("", true, true), ("", false, false), ("write-mode=through", true, false), ("read-only=yes", true, false)]
+        {
+            let dry = Dry::new(options, survives, OpenOptions::new().read(true).write(true));
+            assert_eq!(dry.common.is_hurried(), hurried, "{options} {survives}");
+            dry.service.shut_down().unwrap();
+        }
+        let mut dry = Dry::new("write-mode=through", true, OpenOptions::new().read(true).write(true));
+        dry.write(0, &pattern(BLOCK));
+        let mut options = ExportOptions::default();
+        options.add_all("write-mode=back").unwrap();
+        dry.service.set("disk", &options).unwrap();
+        std::thread::sleep(GLANCE);
+        dry.write(8, &pattern(BLOCK));
+        assert_eq!(dry.service.statistics().exports[0].disk.dirty_bytes, 0);
+        dry.service.shut_down().unwrap();
+    }
+
+    #[test]
+    fn hits_allocate_nothing() {
+        let mut dry = Dry::usual();
+        for at in 0..1024 {
+            dry.ask(0, at * 8, 8);
+        }
+        let counted = allocation_counter::measure(|| {
+            for at in 0..1000 {
+                dry.ask(0, at * 8, 8);
+            }
+        });
+        assert_eq!(counted.count_total, 0);
+        dry.service.shut_down().unwrap();
     }
 }
