@@ -547,7 +547,19 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
         record::recording(&file, &recording, "--record FILE,sample=")
     });
     let record = record.transpose()?;
-    Ok(Plan { settings, listen, vhost, ublk, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
+    Ok(Plan {
+        settings,
+        listen,
+        vhost,
+        ublk,
+        insecure_tcp,
+        core_dumps,
+        sandbox_allow,
+        user,
+        control,
+        record,
+        level_wait,
+    })
 }
 
 impl From<WriteModeArg> for WriteMode {

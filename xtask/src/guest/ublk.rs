@@ -19,7 +19,7 @@ const SUITES: [&str; 2] = ["bookworm-backports", "bookworm"];
 /// Packages that are not installed here.
 const PACKAGES: [&str; 3] = ["busybox-static", "nbd-client", "libnl-genl-3-200"];
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Where the packages have their libraries.
+/// The folder of libraries in the packages.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 
 /// The guest's work.
@@ -109,7 +109,8 @@ fn backports(folder: &Path) -> anyhow::Result<PathBuf> {
         command
     };
     check(run("apt-get").args(["update", "-qq"]))?;
-    let output = run("apt-cache").args(["search", "--names-only", "^linux-image-6.12.*-cloud-amd64-unsigned$"]).output()?;
+    let output =
+        run("apt-cache").args(["search", "--names-only", "^linux-image-6.12.*-cloud-amd64-unsigned$"]).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let package = text.lines().filter_map(|line| line.split_whitespace().next()).next_back();
     let package = package.context("bookworm-backports has no linux-image-6.12…-cloud-amd64-unsigned")?;

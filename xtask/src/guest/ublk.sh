@@ -45,7 +45,7 @@ worked() {
     echo "guest: fio over $1 verified"
 }
 make() {
-    /sbin/mke2fs -q -t ext4 -E nodiscard $device || fail mke2fs
+    /sbin/mke2fs -q -F -t ext4 -E nodiscard $device || fail mke2fs
     mount -t ext4 $device /mnt || fail mount
 }
 unmade() {

@@ -146,7 +146,8 @@ impl Common {
     /// The URIs of `export` for clients, one for each address and each device.
     pub(crate) fn uris(&self, export: &Arc<Export>) -> Vec<String> {
         let clients = lock(&self.clients);
-        let mut devices: Vec<_> = clients.values().filter(|client| client.has(export)).filter_map(|client| client.uri.clone()).collect();
+        let mut devices: Vec<_> =
+            clients.values().filter(|client| client.has(export)).filter_map(|client| client.uri.clone()).collect();
         drop(clients);
         devices.sort_unstable();
         let tls = lock(&self.tls).1.is_some();

@@ -5,7 +5,8 @@
 //! 3. The server *commits* the result, and the same command waits for the next request.
 //! 4. A command that completes as aborted is gone: its device ends. A request that the server has then need not be committed.
 
-use crate::kernel::ABORTED;
+/// The result of a command whose device ends: there is no request, and no other one will come.
+const ABORTED: i32 = -19;
 
 /// A command for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

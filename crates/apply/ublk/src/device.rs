@@ -27,7 +27,7 @@ const _: () = assert!(REQUEST_BYTES <= crate::kernel::DATA_MAX);
 /// How long the driver may take to see that a server has gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 const GLANCE: Duration = Duration::from_millis(10);
-/// Where the system lists the character devices.
+/// The system's list of character devices.
 const LIST: &str = "/sys/class/ublk-char";
 /// A number for a device that the driver chooses.
 const ANY: u32 = u32::MAX;

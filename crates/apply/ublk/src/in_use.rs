@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Where the system shows what is mounted, block devices, and swap space.
+/// Folders in which the system shows mounts and swap space, and block devices.
 struct System<'a> {
     proc: &'a Path,
     block: &'a Path,

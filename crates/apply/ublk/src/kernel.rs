@@ -29,9 +29,6 @@ pub(crate) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
 /// The server copies data by reading and writing the device's character device.
 pub(crate) const USER_COPY: u64 = 1 << 7;
 
-/// A command whose queue is gone: there is no request, and no other one will come.
-pub(crate) const ABORTED: i32 = -19;
-
 /// Bytes that a queue's descriptors may take in the character device, for the deepest queue.
 const DESCRIPTORS_BYTES: u64 = (DEPTH_MAX * size_of::<RawDescriptor>()) as u64;
 /// The deepest queue of the driver.

@@ -45,7 +45,7 @@ pub(crate) struct Common {
     pub(crate) stream: Option<Arc<Stream>>,
     /// The character device.
     pub(crate) device: Arc<File>,
-    /// What was acknowledged survives the end of the process: writes are on the disk before that, whatever the export's present write mode.
+    /// Acknowledged writes survive the end of the process: they are on the disk before that, whatever the export's present write mode.
     pub(crate) survives: bool,
 }
 
