@@ -44,7 +44,8 @@ impl Own {
 
     /// That of a device, if it is one of nigh's.
     pub(crate) fn of(info: &Info) -> Option<Own> {
-        (info.own & (1 << MARK_BITS) - 1 & !SURVIVES == MARK).then_some(Own(info.own))
+        let mark = info.own & ((1 << MARK_BITS) - 1);
+        (mark & !SURVIVES == MARK).then_some(Own(info.own))
     }
 
     pub(crate) fn number(self) -> u64 {

@@ -49,7 +49,7 @@ pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
         let _ = writeln!(text, "machine  {}{access}", vhost::text(socket));
     }
     for device in ublk {
-        let _ = writeln!(text, "device   {}", ublk::text(device));
+        let _ = writeln!(text, "block    {}", ublk::text(device));
     }
     if args.stdio {
         let _ = writeln!(text, "on       standard input and output");
