@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nigh_backend::Target;
 use nigh_control::Refusal;
 use nigh_policy::Spec;
@@ -163,6 +163,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let plan = plan(args)?;
     if args.check {
         output::print(explained::explain(&plan, args).as_bytes())?;
+        let devices = if plan.ublk.is_empty() { Ok(()) } else { nigh_ublk::check() };
+        devices.map_err(|error| anyhow!("--ublk: {error}"))?;
         return check(&plan);
     }
     if args.print_config {
@@ -692,7 +694,7 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
 pub(crate) fn without_force(error: RecordError) -> anyhow::Error {
     match error {
         RecordError::Exists(file) => {
-            anyhow::anyhow!("--record {}: the file exists; move it, or name another one", file.display())
+            anyhow!("--record {}: the file exists; move it, or name another one", file.display())
         }
         error => error.into(),
     }
@@ -701,9 +703,6 @@ pub(crate) fn without_force(error: RecordError) -> anyhow::Error {
 /// The error if a server would not start, as far as that can be found beside one that runs.
 fn check(plan: &Plan) -> anyhow::Result<()> {
     let mut problems: Vec<String> = plan.settings.problems().iter().map(|problem| causes(problem)).collect();
-    if !plan.ublk.is_empty() {
-        problems.extend(nigh_ublk::check().err().map(|error| format!("--ublk: {error}")));
-    }
     let machines = plan.vhost.iter().map(|vhost| &vhost.socket);
     let sockets = plan.listen.iter().filter_map(|address| match address {
         Listen::Unix(path) => Some(path),

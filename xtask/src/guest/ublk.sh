@@ -11,9 +11,10 @@ fail() {
     poweroff -f
 }
 served=0
+memory=32M
 # begin OPTIONS: starts a server, which goes on or makes a device: $device. Its log is in /tmp/served.
 begin() {
-    nigh serve data=/dev/shm/disk --ublk data --memory 32M --control /run/nigh.control --listen unix:/run/nigh.socket --stop-within 60s "$@" > /tmp/served 2>&1 &
+    nigh serve data=/dev/shm/disk --ublk data --memory $memory --control /run/nigh.control --listen unix:/run/nigh.socket --stop-within 60s "$@" > /tmp/served 2>&1 &
     served=$!
     for at in $(seq 300); do
         device=$(sed -n 's/.*data is \(\/dev\/ublkb[0-9]*\).*/\1/p' /tmp/served)
@@ -129,7 +130,8 @@ echo "guest: removed while mounted: $(tail -1 /tmp/work | cut -c1-100)"
 kill -0 $served || fail "nigh serve ended with its device"
 end
 
-begin --memory 160M
+memory=160M
+begin
 /sbin/nbd-client -unix /run/nigh.socket -N data -b 4096 /dev/nbd0 > /tmp/nbd 2>&1 || fail "nbd-client: $(tail -1 /tmp/nbd)"
 cat $device /dev/nbd0 > /dev/null
 for round in 1 2 3; do
