@@ -3,6 +3,7 @@
 pub(crate) mod readahead;
 pub(crate) mod restarts;
 mod server;
+pub(crate) mod ublk;
 pub(crate) mod vhost;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,9 @@ const MODULES: &[&str] = &[
     "drivers/virtio/virtio_pci.ko",
     "drivers/block/virtio_blk.ko",
 ];
+
+/// Those of Linux 6.12, where virtio is not a module: the driver of ublk, and the client of NBD.
+const MODULES_OF_6_12: &[&str] = &["drivers/block/ublk_drv.ko.xz", "drivers/block/nbd.ko.xz"];
 
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -279,6 +283,11 @@ fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathB
 
 /// The archive that a guest starts with: a tree, with busybox, the modules for its disk, and what its first process does.
 fn packed(tree: &Path, unpacked: &Path, start: &str) -> anyhow::Result<PathBuf> {
+    packed_with(tree, unpacked, MODULES, start)
+}
+
+/// The same with these modules, which may be compressed.
+fn packed_with(tree: &Path, unpacked: &Path, modules: &[&str], start: &str) -> anyhow::Result<PathBuf> {
     for name in ["bin", "dev", "modules", "proc", "run", "sys", "tmp", "var/tmp"] {
         fs::create_dir_all(tree.join(name))?;
     }
@@ -287,10 +296,16 @@ fn packed(tree: &Path, unpacked: &Path, start: &str) -> anyhow::Result<PathBuf> 
     let versions = unpacked.join("lib/modules");
     let version = fs::read_dir(&versions)?.flatten().next().context("no modules were unpacked")?.path();
     let mut order = String::new();
-    for module in MODULES {
-        let name = Path::new(module).file_name().context("a module has a name")?;
-        fs::copy(version.join("kernel").join(module), tree.join("modules").join(name)).context(*module)?;
-        order.push_str(&format!("{}\n", name.to_string_lossy()));
+    for module in modules {
+        let (from, name) = (version.join("kernel").join(module), Path::new(module).file_name());
+        let name = name.and_then(|name| name.to_str()).context("a module has a name")?;
+        let plain = name.trim_end_matches(".xz");
+        let to = tree.join("modules").join(plain);
+        match plain == name {
+            true => _ = fs::copy(&from, &to).with_context(|| from.display().to_string())?,
+            false => check(Command::new("xz").arg("-dc").arg(&from).stdout(fs::File::create(&to)?))?,
+        }
+        order.push_str(&format!("{plain}\n"));
     }
     fs::write(tree.join("modules/order"), order)?;
     fs::write(tree.join("init"), format!("{INIT}{start}"))?;
@@ -331,7 +346,14 @@ fn units(tree: &Path) -> anyhow::Result<()> {
 
 /// Libraries that a program is linked with, and their loader.
 fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let output = Command::new("ldd").arg(program).output().context("ldd")?;
+    libraries_in(program, None)
+}
+
+/// The same, where some are in `folder`.
+fn libraries_in(program: &Path, folder: Option<&Path>) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let mut ldd = Command::new("ldd");
+    folder.iter().for_each(|folder| _ = ldd.env("LD_LIBRARY_PATH", folder));
+    let output = ldd.arg(program).output().context("ldd")?;
     ensure!(output.status.success(), "ldd {}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())

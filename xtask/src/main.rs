@@ -155,6 +155,8 @@ enum Command {
     AdviseGuest,
     /// A guest whose disk is served by vhost-user-blk: file system, fio with verification, trim, a restart and a kill of the server (QEMU)
     VhostGuest,
+    /// A guest with Linux 6.12 in which a disk is a block device (ublk): file system, fio with verification, trim, restarts and kills of the server, removal, and the rate beside nbd-client (QEMU)
+    UblkGuest,
     /// A guest that works on its disk while `nigh serve` is restarted, replaced and killed below it (QEMU)
     RestartsGuest {
         /// How often, in each way
@@ -216,6 +218,7 @@ fn main() -> ExitCode {
         Command::GuardGuest { part } => guest::run(part),
         Command::AdviseGuest => guest::run(guest::Part::Advise),
         Command::VhostGuest => guest::vhost::run(),
+        Command::UblkGuest => guest::ublk::run(),
         Command::RestartsGuest { rounds } => guest::restarts::run(rounds),
         Command::ReadaheadGuest { rules } => guest::readahead::run(&rules),
         Command::Package { check: true } => package::check_package(),

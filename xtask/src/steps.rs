@@ -213,13 +213,14 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "Miri", command: "cargo xtask miri", tier: Tier::Release, inputs: ALWAYS, work: |_| suite::miri(8) },
     Step {
         name: "guests",
-        command: "cargo xtask guard-guest; cargo xtask advise-guest; cargo xtask vhost-guest; cargo xtask restarts-guest",
+        command: "cargo xtask guard-guest; cargo xtask advise-guest; cargo xtask vhost-guest; cargo xtask ublk-guest; cargo xtask restarts-guest",
         tier: Tier::Release,
         inputs: ALWAYS,
         work: |_| {
             guest::run(guest::Part::Cases)
                 .and_then(|()| guest::run(guest::Part::Advise))
                 .and_then(|()| guest::vhost::run())
+                .and_then(|()| guest::ublk::run())
                 .and_then(|()| guest::restarts::run(5))
         },
     },

@@ -124,6 +124,11 @@ impl Rules {
         [ca, certificate, key].into_iter().for_each(|path| self.beside(path, read()));
     }
 
+    /// A character device, which is opened for another time.
+    pub(crate) fn device(&mut self, path: &Path) {
+        self.add(path.to_owned(), AccessFs::ReadFile | AccessFs::WriteFile);
+    }
+
     /// All in a folder that the user allows.
     pub(crate) fn allow(&mut self, folder: &Path) {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());

@@ -6,9 +6,11 @@ mod files;
 mod given;
 mod level;
 mod replace;
+mod ublk;
 mod vhost;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nigh_backend::Target;
 use nigh_control::Refusal;
 use nigh_policy::Spec;
@@ -26,6 +28,7 @@ use nigh_service::{
     LevelSettings, Listen, MetricsSettings, RecordError, Recording, ReloadError, Service, Settings, Statistics,
     Successor, TlsSettings, Unwritten, WarmSettings, WriteMode, beginning, is_denied, warn_of_code,
 };
+use nigh_ublk::{Ublk, UblkSettings};
 use nigh_vhost::{Vhost, VhostSettings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -55,6 +58,7 @@ pub(crate) struct Plan {
     pub(crate) given: Given,
     listen: Vec<Listen>,
     vhost: Vec<VhostSettings>,
+    ublk: Vec<UblkSettings>,
     user: Option<Account>,
     pub(crate) record: Option<Recording>,
     /// How long the start waits for the level on another host.
@@ -67,6 +71,9 @@ const CURVES: RangeInclusive<u32> = 64..=1 << 16;
 pub(crate) const NO_LIST: &str = "none";
 /// The pause between two attempts to reach the level on another host.
 const LEVEL_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long the start waits for block devices; those of disks that are open later begin later.
+const DEVICE_START: Duration = Duration::from_secs(5);
 
 /// For how long a thread keeps a processor that others want: a client that asks for little at a time does not wait for long
 /// behind those that ask for much.
@@ -87,16 +94,25 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let plan = plan(args)?;
     if args.check {
         output::print(explained::explain(&plan, args).as_bytes())?;
+        let devices = if plan.ublk.is_empty() { Ok(()) } else { nigh_ublk::check() };
+        devices.map_err(|error| anyhow!("--ublk: {error}"))?;
         return check(&plan);
     }
     if args.print_config {
         return output::print(file::printed(&plan)?.as_bytes());
     }
+    let flusher = if plan.ublk.is_empty() { Ok(()) } else { nigh_ublk::become_io_flusher() };
+    let devices = ublk::prepare(&plan.ublk, &plan.settings.exports, args.replace, args.accept_loss)?;
+    let characters: Vec<PathBuf> = devices.iter().map(Ublk::character).collect();
     let needed = plan.settings.sandboxed.then(|| (plan.clone(), args.clone()));
-    let confined = needed.map(|(plan, args)| sandbox::confine(move || files::files(&plan, &args))).transpose()?;
+    let files = |(plan, args)| sandbox::confine(move || files::files(&plan, &args, &characters));
+    let confined = needed.map(files).transpose()?;
     // Here, so that its thread is in the sandbox, too.
     let _log = log::start(&args.log)?;
     sandbox::allow_core_dumps(plan.given.rights.core_dumps)?;
+    if let Err(error) = flusher {
+        tracing::warn!(%error, "the kernel may wait for this server's block devices in order to find memory for it");
+    }
     if let Err(error) = nigh_backend::take_turns_of(TURN) {
         tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
     }
@@ -164,13 +180,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!("machines connect to {socket}");
     }
     server.close_inherited();
-    if plan.listen.is_empty() && passed == 0 && !args.stdio && machines.is_empty() {
+    if plan.listen.is_empty() && passed == 0 && !args.stdio && machines.is_empty() && devices.is_empty() {
         drop(gate);
         // There is nothing to lose.
         let _ = server.shut_down();
-        bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, or --stdio");
+        bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, --ublk NAME, or --stdio");
     }
-    introduce(&server);
+    introduce(&server, &devices);
     if let Some(user) = &plan.user {
         user.assume()?;
         // The system has other ideas about processes whose user changed.
@@ -188,6 +204,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::info!(process, "took the place of a server; clients waited {seconds:.3} s");
     }
     drop(gate);
+    let connections = devices.iter().map(|device| device.connect(&server)).collect::<io::Result<Vec<_>>>()?;
+    for device in &devices {
+        if let Some(Err(reason)) = device.wait_for_start(DEVICE_START) {
+            bail!("--ublk {}: {reason}", device.export());
+        }
+    }
     if args.stdio {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
@@ -201,13 +223,16 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     std::thread::Builder::new().name("reload".into()).spawn(move || reload_on_request(&at, &args, &reloads))?;
     // Fails if nobody can ask for the end any more.
     while let Ok(End::Replaced(successor)) = stopped.recv() {
-        if replace::hand_over(&server, &machines, &successor, &stopped)? {
+        if replace::hand_over(&server, &machines, &devices, &successor, &stopped)? {
             return Ok(());
         }
     }
     tracing::info!("shutting down");
+    devices.iter().for_each(|device| device.will_end(false));
     let unwritten = server.shut_down().err().unwrap_or_default();
-    note_end(&machines, &unwritten);
+    note_end(&machines, &devices, &unwritten);
+    // The devices have ended, or wait for the next server.
+    drop(connections);
     all_written(&unwritten)
 }
 
@@ -222,10 +247,11 @@ fn is_removed_at_end(address: &Listen, user: Option<&Account>) -> bool {
     }
 }
 
-/// The guests of `machines` can go on with the next server, except those with disks that are not written.
-fn note_end(machines: &[Vhost], unwritten: &[Unwritten]) {
+/// The guests of `machines`, and `devices`, can go on with the next server, except those with disks that are not written.
+fn note_end(machines: &[Vhost], devices: &[Ublk], unwritten: &[Unwritten]) {
     let is_lost = |export: &str| unwritten.iter().any(|lost| lost.name == export);
     machines.iter().filter(|machine| !is_lost(machine.export())).for_each(Vhost::end);
+    devices.iter().filter(|device| !is_lost(device.export())).for_each(Ublk::end);
 }
 
 /// The error that names what is not written.
@@ -259,8 +285,8 @@ pub(crate) fn wait_for_level(plan: &Plan, stopped: &Receiver<End>) -> bool {
     true
 }
 
-/// Logs what is served, from what memory, and how clients connect.
-fn introduce(server: &Service) {
+/// Logs what is served, from what memory, and how clients connect. `devices` are still to begin.
+fn introduce(server: &Service, devices: &[Ublk]) {
     let Statistics { host, exports, .. } = server.statistics();
     let HostStatistics { memory_bytes, policy, readahead, .. } = host;
     tracing::info!("cache of {}, policy {policy}, read-ahead {readahead}", human_bytes(memory_bytes));
@@ -271,7 +297,12 @@ fn introduce(server: &Service) {
         options.policy.iter().flatten().for_each(warn_of_code);
         let options = options.unusual(&disk.name).to_string();
         let more = if options.is_empty() { options } else { format!(", {options}") };
-        let at = if uris.is_empty() { "passed connections".to_owned() } else { uris.join(" and ") };
+        let is_device = devices.iter().any(|device| device.export() == disk.name);
+        let at = match uris.is_empty() {
+            false => uris.join(" and "),
+            true if is_device => "a block device".to_owned(),
+            true => "passed connections".to_owned(),
+        };
         tracing::info!("serving {} ({} of {}{more}) at {at}", disk.name, human_bytes(disk.size), disk.target);
     }
 }
@@ -295,7 +326,7 @@ fn reload_on_request(server: &Service, args: &ServeArgs, reloads: &Receiver<Relo
         match &done {
             Ok(()) => {
                 tracing::info!("reloaded");
-                introduce(server);
+                introduce(server, &[]);
             }
             Err(error) => tracing::error!("not reloaded: {error}"),
         }
@@ -424,7 +455,10 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
     let listen = clients.listen.iter().map(|Address(address)| address.clone()).collect();
     let vhost = vhost::sockets(&clients.vhost_user, &settings.exports)?;
     clients.vhost_user = vhost.iter().map(vhost::text).collect();
-    settings.front_descriptors = vhost.iter().map(VhostSettings::descriptors).sum();
+    let ublk = ublk::devices(&clients.ublk, &settings.exports)?;
+    clients.ublk = ublk.iter().map(ublk::text).collect();
+    let of_devices = ublk.iter().map(UblkSettings::descriptors).sum::<usize>();
+    settings.front_descriptors = vhost.iter().map(VhostSettings::descriptors).sum::<usize>() + of_devices;
     ensure!(
         settings.sandboxed || rights.sandbox_allow.is_empty(),
         "there is no sandbox: --sandbox-allow has no effect"
@@ -438,7 +472,7 @@ pub(crate) fn plan_for(args: &ServeArgs, mut exports: Vec<ExportSettings>) -> an
         record::recording(&file, &recording, "--record FILE,sample=")
     });
     let record = record.transpose()?;
-    Ok(Plan { settings, given, listen, vhost, user, record, level_wait })
+    Ok(Plan { settings, given, listen, vhost, ublk, user, record, level_wait })
 }
 
 impl From<WriteModeArg> for WriteMode {
@@ -505,7 +539,7 @@ fn warm(asked: Option<PathBuf>, control: Option<&Path>, levels: &[LevelSettings]
 pub(crate) fn without_force(error: RecordError) -> anyhow::Error {
     match error {
         RecordError::Exists(file) => {
-            anyhow::anyhow!("--record {}: the file exists; move it, or name another one", file.display())
+            anyhow!("--record {}: the file exists; move it, or name another one", file.display())
         }
         error => error.into(),
     }

@@ -87,6 +87,8 @@ pub(crate) struct Client {
     export: Option<Arc<Export>>,
     /// The names of its certificate, if it chose.
     pub(crate) names: Vec<String>,
+    /// The URI of the device that it is.
+    uri: Option<String>,
 }
 
 impl Client {
@@ -141,10 +143,24 @@ impl Common {
         lock(&self.addresses).push((address.absolute(), uri));
     }
 
-    /// The URIs of `export` for clients, one for each address.
-    pub(crate) fn uris(&self, export: &Export) -> Vec<String> {
+    /// The URIs of `export` for clients, one for each address and each device.
+    pub(crate) fn uris(&self, export: &Arc<Export>) -> Vec<String> {
+        let clients = lock(&self.clients);
+        let mut devices: Vec<_> =
+            clients.values().filter(|client| client.has(export)).filter_map(|client| client.uri.clone()).collect();
+        drop(clients);
+        devices.sort_unstable();
         let tls = lock(&self.tls).1.is_some();
-        lock(&self.addresses).iter().filter_map(|(address, uri)| uri(address, export.name(), tls)).collect()
+        let addresses = lock(&self.addresses);
+        let of_addresses = addresses.iter().filter_map(|(address, uri)| uri(address, export.name(), tls));
+        of_addresses.chain(devices).collect()
+    }
+
+    /// The client `id` is a device with this URI.
+    pub(crate) fn announce(&self, id: u64, uri: String) {
+        if let Some(client) = lock(&self.clients).get_mut(&id) {
+            client.uri = Some(uri);
+        }
     }
 
     /// All exports that clients may see.
@@ -237,7 +253,7 @@ impl Common {
         }
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
         let newcomer = peer.map(|peer| Newcomer { peer, since: now });
-        clients.insert(id, Client { stream, newcomer, export: None, names: Vec::new() });
+        clients.insert(id, Client { stream, newcomer, export: None, names: Vec::new(), uri: None });
         drop(clients);
         if place != Place::Free
             && let Some(closed) = self.displaced.add(now)

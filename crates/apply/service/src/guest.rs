@@ -70,6 +70,11 @@ impl Guest<'_> {
         self.common.enter(self.id, export, names)
     }
 
+    /// It is a device itself, of the export that it chose, with this URI.
+    pub fn announce(&self, uri: String) {
+        self.common.announce(self.id, uri);
+    }
+
     /// The error if it may rely on writes of `export` that the server before this one lost, and its protocol does not notice that.
     pub fn check_loss(&self, export: &Export) -> Result<(), Refused> {
         self.common.check_loss(&self.stream, export)

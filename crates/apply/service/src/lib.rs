@@ -24,6 +24,7 @@ mod http;
 mod lender;
 mod listen;
 mod loss;
+mod mail;
 mod metrics;
 mod newcomers;
 mod options;
@@ -76,6 +77,7 @@ pub mod front {
     pub use crate::error::Refused;
     pub use crate::export::Export;
     pub use crate::guest::{Front, Guest};
+    pub use crate::mail::Mail;
     pub use crate::recording::Recorder;
     pub use crate::stream::{SLICES_MAX, Stream};
 }

@@ -101,6 +101,9 @@ settings! {
         /// A Unix socket for a virtual machine (vhost-user-blk), which then has the disk in its memory; queues=N, poll=TIME, memory=SIZE, unsealed
         #[arg(long, value_name = "NAME=PATH[,OPTION...]")]
         vhost_user: Vec<String>,
+        /// A block device /dev/ublkbN of this host with the disk, for any program; queues=N, depth=N, id=N, keep
+        #[arg(long, value_name = "NAME[,OPTION...]")]
+        ublk: Vec<String>,
         /// Permissions of the Unix sockets of --listen and --vhost-user, in octal [default: 0600, or 0660 with --socket-group]
         #[arg(long, value_name = "MODE")]
         socket_mode: Option<Mode>,

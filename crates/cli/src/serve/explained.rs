@@ -7,14 +7,14 @@ use nigh_service::{
     SocketSettings, TlsSettings, WarmSettings, WriteMode,
 };
 
-use super::{Plan, vhost};
+use super::{Plan, ublk, vhost};
 use crate::args::{RightsArgs, ServeArgs};
 use crate::results::grouped;
 use crate::size::human_bytes;
 
 /// Describes what would be served, and how.
 pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, given, listen, vhost, user, record, level_wait } = plan;
+    let Plan { settings, given, listen, vhost, ublk, user, record, level_wait } = plan;
     let RightsArgs { core_dumps, sandbox_allow, .. } = &given.rights;
     let mut text = String::new();
     for export in &settings.exports {
@@ -36,6 +36,9 @@ pub(super) fn explain(plan: &Plan, args: &ServeArgs) -> String {
     }
     for socket in vhost {
         let _ = writeln!(text, "machine  {}{access}", vhost::text(socket));
+    }
+    for device in ublk {
+        let _ = writeln!(text, "block    {}", ublk::text(device));
     }
     if args.stdio {
         let _ = writeln!(text, "on       standard input and output");

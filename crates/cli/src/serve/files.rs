@@ -1,5 +1,7 @@
 //! The files that a server opens, for its sandbox.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use nigh_service::{Listen, Settings};
 
@@ -7,8 +9,8 @@ use super::Plan;
 use crate::args::ServeArgs;
 use crate::sandbox::{Rules, change, read, socket};
 
-/// The files and sockets that `plan` needs. It can wait for targets.
-pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
+/// The files and sockets that `plan` needs, and `characters`, the character devices of its block devices. It can wait for targets.
+pub(super) fn files(plan: &Plan, args: &ServeArgs, characters: &[PathBuf]) -> anyhow::Result<Rules> {
     // Those of a server whose place it takes are locked by that.
     let disks = plan.settings.exports.iter().filter(|_| !args.replace);
     for disk in disks.map(|export| &export.disk) {
@@ -29,6 +31,7 @@ pub(super) fn files(plan: &Plan, args: &ServeArgs) -> anyhow::Result<Rules> {
     }
     // A file beside each marks that the server ended as it should.
     vhost.iter().for_each(|vhost| rules.beside(&vhost.socket, socket() | change()));
+    characters.iter().for_each(|path| rules.device(path));
     given.watch.control.iter().for_each(|path| rules.beside(path, socket()));
     record.iter().for_each(|recording| rules.beside(&recording.file, change()));
     args.config.iter().for_each(|path| rules.beside(path, read()));

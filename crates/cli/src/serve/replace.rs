@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use nigh_service::{Listen, Predecessor, Service, Sockets, Succession, Successor};
+use nigh_ublk::Ublk;
 use nigh_vhost::Vhost;
 use nix::unistd::geteuid;
 
@@ -56,19 +57,22 @@ pub(super) fn take(predecessor: &mut Predecessor) -> anyhow::Result<(Sockets, Du
 pub(super) fn hand_over(
     server: &Service,
     machines: &[Vhost],
+    devices: &[Ublk],
     successor: &Successor,
     stopped: &Receiver<End>,
 ) -> anyhow::Result<bool> {
     tracing::info!("another server takes this one's place: writing everything back");
+    devices.iter().for_each(|device| device.will_end(true));
     let handed = match server.hand_over(successor) {
         Ok(handed) => handed,
         Err(error) => {
             tracing::warn!("not replaced, and serving on: {error}");
+            devices.iter().for_each(Ublk::goes_on);
             successor.answer(Err(&error));
             return Ok(false);
         }
     };
-    note_end(machines, &handed.unwritten);
+    note_end(machines, devices, &handed.unwritten);
     successor.answer(Ok(&handed));
     tracing::info!(
         "ended, after {:.3} s without clients; the other server opens the disks",

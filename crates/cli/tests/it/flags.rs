@@ -453,6 +453,7 @@ fn flags_8_of_serve_are_refused_or_change_what_check_prints() {
     let flags = [
         flag(unix.0, unix.1, &[]),
         flag("--vhost-user", &machine, &[]),
+        flag("--ublk", "disk", &[]),
         flag("--socket-mode", "0660", &[unix]),
         flag("--socket-group", "root", &[unix]),
         flag("--stdio", "", &[]),

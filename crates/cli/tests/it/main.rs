@@ -71,6 +71,7 @@ mod told;
 mod trace_cached;
 mod trace_recording;
 mod tutorials;
+mod ublk;
 mod unwritable;
 mod vhost;
 mod warm;
