@@ -60,7 +60,7 @@ pub(crate) struct Cli {
 }
 
 const QUANTITIES: &str = "\
-Sizes are bytes: 64K, 512M or 16GiB (powers of 1024), 16GB (powers of 1000), 4096, 1e6. Counts: 20M (powers of 1000), 3Mi (powers of
+Sizes are bytes: 64K, 512M or 16GiB (powers of 1024), 16GB (powers of 1000), 4096, 1e6. Counts: 20M (powers of 1000), 3Mi (powers of \
 1024), 1e6. Shares: 5% or 0.05.";
 
 // Only the command that is asked for is built: a service needs memory for no other.
