@@ -286,15 +286,15 @@ pub enum ChangeError {
         /// Bytes of the log that they take.
         bytes: u64,
     },
-    /// Not everything was written before the end of the freeze.
-    #[error("disk {0} is not frozen: its targets did not have everything in time")]
+    /// Not everything was written before the end of the freeze, or a target failed.
+    #[error("disk {0} is not frozen: its targets did not have everything in time, or failed a flush")]
     Unfrozen(String),
     /// It is open for reading only.
     #[error("disk {0} is not frozen: it is open for reading only, so others change its target, if anybody does")]
     OpenForReading(String),
     /// It is frozen no more.
     #[error(
-        "disk {0} is not frozen, or is no more: its writes go on when the time is over, and what is copied after that may be inconsistent"
+        "disk {0} is not frozen, or is no more: its writes go on when the time is over, or if a target fails a flush, and what is copied after that may be inconsistent"
     )]
     Thawed(String),
     /// A disk cannot be opened, or not with these settings.

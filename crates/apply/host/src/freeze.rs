@@ -38,7 +38,7 @@ impl Common {
             if self.cache.is_still(disk)? {
                 return Ok(());
             }
-            if self.cache.now() >= until {
+            if self.cache.now() >= until || !self.cache.is_frozen(disk) {
                 return Err(ChangeError::Unfrozen(disk.name().to_owned()));
             }
             std::thread::sleep(LOOK);

@@ -20,10 +20,13 @@ impl Engine {
 
     /// As `distrust`, within another call.
     pub(crate) fn fail_flush(&mut self, port: Port, fault: Fault, now: u64) {
+        let volumes = self.ports.state_mut(port).volumes.clone();
+        // A copy that is being made may lack some of it.
+        volumes.iter().for_each(|&volume| _ = self.end_freeze(volume));
         if self.ports.state_mut(port).replays {
             return;
         }
-        for volume in self.ports.state_mut(port).volumes.clone() {
+        for volume in volumes {
             self.write_again(volume, port, fault, now);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. `freeze`: writes, zeroes and trims that have not begun wait. Reads and flushes go on, and so do writes that began before.
 //! 2. The host flushes the volume until it `is_still`: its devices have everything, and nothing changes them.
-//! 3. `thaw`, the time that `freeze` got, or a close: those that waited go on.
+//! 3. `thaw`, the time that `freeze` got, a close, or a failed flush of a device, which then may have lost something: those that waited go on.
 
 use crate::engine::Engine;
 use crate::request::{Refusal, Volume};

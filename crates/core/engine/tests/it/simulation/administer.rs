@@ -60,18 +60,21 @@ impl World {
         let at = self.random.random_range(0..self.disks.len());
         let (volume, until) = (Volume(at as u32), self.now + self.random.random_range(1..50_000));
         if self.random.random_bool(0.3) {
-            let was_frozen = self.frozen[at].take().is_some_and(|(until, _)| self.now < until);
-            assert!(self.engine.thaw(self.now, volume) || !was_frozen);
+            let was_frozen = self.engine.is_frozen(volume);
+            self.frozen[at] = None;
+            assert_eq!(self.engine.thaw(self.now, volume), was_frozen);
         } else if self.engine.freeze(volume, until).is_ok() {
             self.frozen[at] = Some((until, self.frozen[at].is_some_and(|(before, still)| self.now < before && still)));
         }
     }
 
-    /// The devices of a frozen volume have everything from some time on, and nothing changes them.
+    /// The devices of a frozen volume have everything from some time on, and nothing changes them. It is frozen until its time, unless a flush fails.
     pub(crate) fn check_frozen(&mut self) {
         for (at, frozen) in self.frozen.iter_mut().enumerate() {
             let Some((until, was_still)) = frozen.filter(|&(until, _)| self.now < until) else { continue };
-            let is_still = self.engine.is_still(Volume(at as u32));
+            let volume = Volume(at as u32);
+            assert!(self.engine.is_frozen(volume), "volume {at} is frozen no more");
+            let is_still = self.engine.is_still(volume);
             assert!(is_still || !was_still, "volume {at} changed while it was frozen");
             *frozen = Some((until, is_still));
         }

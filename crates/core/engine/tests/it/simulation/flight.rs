@@ -77,6 +77,7 @@ impl World {
         self.engine.complete(self.now, flight.operation, result);
         level.into_iter().for_each(|level| self.level_completed(level));
         if let Some(port) = unflushed {
+            self.frozen[World::disk_of(port)] = None;
             self.flush_failed(port);
         }
         self.replies();

@@ -614,8 +614,7 @@ impl World {
     /// A flush of a device fails that was for another engine.
     fn fail_elsewhere(&mut self) {
         let at = self.random.random_range(0..self.disks.len());
-        // The engine writes again the blocks that the device forgot.
-        self.frozen[at] = self.frozen[at].map(|(until, _)| (until, false));
+        self.frozen[at] = None;
         let ports = World::ports(at);
         let port = ports[self.random.random_range(0..ports.len())];
         self.forget_unflushed(port);
