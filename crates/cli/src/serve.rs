@@ -254,6 +254,17 @@ fn note_end(machines: &[Vhost], devices: &[Ublk], unwritten: &[Unwritten]) {
     devices.iter().filter(|device| !is_lost(device.export())).for_each(Ublk::end);
 }
 
+/// An error if there is no export `name` for `flag`, or its clients need certificates, which `users` has not.
+fn check_export(flag: &str, name: &str, exports: &[ExportSettings], users: &str) -> anyhow::Result<()> {
+    let found = exports.iter().find(|export| export.disk.name == name);
+    let found = found.with_context(|| format!("{flag} {name}: there is no export {name}"))?;
+    ensure!(
+        found.clients.is_empty(),
+        "{flag} {name}: the export is for clients with certificates, which {users} has not"
+    );
+    Ok(())
+}
+
 /// The error that names what is not written.
 fn all_written(unwritten: &[Unwritten]) -> anyhow::Result<()> {
     let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();

@@ -20,7 +20,7 @@ use crate::content::{self, Contents};
 use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
-use crate::readahead::ReadAhead;
+use crate::readahead::{Ahead, ReadAhead};
 use crate::settings::{AT_ONCE, BLOCK};
 use crate::shard::{Core, Shard};
 use crate::sync::{Budget, lock};
@@ -365,6 +365,23 @@ impl Cache {
         }
         let request = request(&client.disk, client.stream, &submission);
         self.submit_to(shard, Some(client), request, work, waiter)
+    }
+
+    /// As `submit`, or for a read as `read_ahead`, if the present setting of `ahead` is to.
+    #[inline]
+    pub fn submit_ahead(
+        &self,
+        client: &Client,
+        submission: Submission,
+        ahead: &mut Ahead,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Arc<dyn Waiter>,
+    ) -> Result<Submitted, SubmitError> {
+        let prefetcher = if submission.op == Op::Read { ahead.prefetcher(self.readahead()) } else { None };
+        match prefetcher {
+            Some(prefetcher) => self.read_ahead(client, submission, prefetcher, work, waiter),
+            None => self.submit(client, submission, work, waiter),
+        }
     }
 
     fn submit_to(

@@ -277,12 +277,7 @@ impl Connection {
             let (cache, client, work) = (&self.cache, &self.client, &mut self.work);
             let submission = Submission { op, range: range.clone(), fua };
             let waiter = || waiter(&self.link) as Arc<dyn Waiter>;
-            let prefetcher = if op == Op::Read { self.ahead.prefetcher(cache.readahead()) } else { None };
-            let submitted = match prefetcher {
-                Some(prefetcher) => cache.read_ahead(client, submission, prefetcher, work, waiter),
-                None => cache.submit(client, submission, work, waiter),
-            };
-            match submitted {
+            match cache.submit_ahead(client, submission, &mut self.ahead, work, waiter) {
                 Ok(submitted) => return Ok(submitted),
                 Err(error) => self.wait_to_retry(error, op == Op::Read, |cache, link| {
                     cache.wait_for_room(link.disk(), range.start);

@@ -406,12 +406,7 @@ impl Worker {
                 slot.wait();
                 slot.clone() as Arc<dyn Waiter>
             };
-            let prefetcher = if op == Op::Read { self.ahead.prefetcher(cache.readahead()) } else { None };
-            let submitted = match prefetcher {
-                Some(prefetcher) => cache.read_ahead(client, submission, prefetcher, work, waiter),
-                None => cache.submit(client, submission, work, waiter),
-            };
-            match submitted {
+            match cache.submit_ahead(client, submission, &mut self.ahead, work, waiter) {
                 Ok(Submitted { shard, outcome: Some(outcome), .. }) => {
                     self.over.extend(slot.take(shard, &range, outcome, work));
                     return;

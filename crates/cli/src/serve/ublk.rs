@@ -7,6 +7,8 @@ use anyhow::{Context, bail, ensure};
 use nigh_service::ExportSettings;
 use nigh_ublk::{Ublk, UblkSettings};
 
+use super::check_export;
+
 /// `NAME`, or `NAME,OPTION,...`.
 fn parse(text: &str) -> anyhow::Result<UblkSettings> {
     let mut parts = text.split(',');
@@ -36,14 +38,7 @@ where
 /// All devices, each of another export and with another number.
 pub(super) fn devices(texts: &[String], exports: &[ExportSettings]) -> anyhow::Result<Vec<UblkSettings>> {
     let devices = texts.iter().map(|text| parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
-    for UblkSettings { export, .. } in &devices {
-        let found = exports.iter().find(|other| other.disk.name == *export);
-        let found = found.with_context(|| format!("--ublk {export}: there is no export {export}"))?;
-        ensure!(
-            found.clients.is_empty(),
-            "--ublk {export}: the export is for clients with certificates, which a block device has not"
-        );
-    }
+    devices.iter().try_for_each(|settings| check_export("--ublk", &settings.export, exports, "a block device"))?;
     let names: BTreeSet<_> = devices.iter().map(|device| &device.export).collect();
     ensure!(names.len() == devices.len(), "two of --ublk have the same name: the kernel caches each device for itself");
     let numbers: Vec<u32> = devices.iter().filter_map(|device| device.number).collect();

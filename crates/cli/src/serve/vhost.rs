@@ -8,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 use nigh_service::{ExportSettings, amount};
 use nigh_vhost::VhostSettings;
 
+use super::check_export;
 use crate::args::Size;
 
 /// The longest time that a queue is polled.
@@ -51,14 +52,7 @@ fn parse(text: &str) -> anyhow::Result<VhostSettings> {
 /// All sockets, each of another path and for an export that Unix sockets may serve.
 pub(super) fn sockets(texts: &[String], exports: &[ExportSettings]) -> anyhow::Result<Vec<VhostSettings>> {
     let sockets = texts.iter().map(|text| parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
-    for VhostSettings { export, .. } in &sockets {
-        let found = exports.iter().find(|other| other.disk.name == *export);
-        let found = found.with_context(|| format!("--vhost-user {export}: there is no export {export}"))?;
-        ensure!(
-            found.clients.is_empty(),
-            "--vhost-user {export}: the export is for clients with certificates, which a machine has not"
-        );
-    }
+    sockets.iter().try_for_each(|settings| check_export("--vhost-user", &settings.export, exports, "a machine"))?;
     let paths: BTreeSet<_> = sockets.iter().map(|socket| &socket.socket).collect();
     ensure!(paths.len() == sockets.len(), "two of --vhost-user have the same path");
     Ok(sockets)

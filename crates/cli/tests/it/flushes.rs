@@ -65,9 +65,7 @@ impl Volatile {
     }
 
     fn ctl(&self, arguments: &[&str]) -> Output {
-        let control = self.folder.text("control");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-        command.args(["ctl", "--control", &control]).args(arguments).output().unwrap()
+        self.folder.ctl(arguments)
     }
 
     /// The output of a command, or its error if it fails.

@@ -1,7 +1,7 @@
 //! `nigh ctl export freeze`: what is copied meanwhile has everything that was acknowledged before, and nothing newer.
 
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -17,8 +17,7 @@ fn connect(server: &Server) -> Client<UnixStream> {
 }
 
 fn ctl(folder: &Folder, arguments: &[&str]) -> Output {
-    let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    ctl.args(["ctl", "--control", &folder.text("control"), "export"]).args(arguments).output().unwrap()
+    folder.ctl(&[&["export"], arguments].concat())
 }
 
 fn done(output: &Output) {

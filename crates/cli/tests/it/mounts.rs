@@ -378,8 +378,7 @@ fn files_are_not_frozen() {
     let folder = Folder::new();
     let control = folder.text("control");
     let _mount = Mount::new(&folder, &["--control", &control]);
-    let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    let output = ctl.args(["ctl", "--control", &control, "export", "freeze", "source"]).output().unwrap();
+    let output = folder.ctl(&["export", "freeze", "source"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && said.contains("Freeze the file system below"), "{said}");
 }

@@ -15,11 +15,6 @@ fn connect(server: &Server, export: &str) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), export, &[]).unwrap()
 }
 
-fn ctl(folder: &Folder, arguments: &[&str]) -> Output {
-    let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    ctl.args(["ctl", "--control", &folder.text("control")]).args(arguments).output().unwrap()
-}
-
 /// The message of a command that fails.
 fn refusal(output: &Output) -> String {
     let said = String::from_utf8(output.stderr.clone()).unwrap();
@@ -66,7 +61,7 @@ fn told_9_what_an_nbd_server_may_lose_is_counted() {
         let target = &status["exports"][0]["targets"][0];
         target["trouble"].as_str().is_some_and(|trouble| trouble.contains("NBD server"))
     });
-    let text = String::from_utf8(ctl(&above, &["status"]).stdout).unwrap();
+    let text = String::from_utf8(above.ctl(&["status"]).stdout).unwrap();
     assert!(text.contains("trouble") && text.contains("8 KiB that it has received may be lost"), "{text}");
     drop(client);
     server.signal("-TERM");
@@ -135,17 +130,17 @@ fn told_9_a_policy_that_tenants_cannot_have_is_not_set() {
     let folder = Folder::new();
     let control = folder.text("control");
     let server = folder.serve(&["disk=memory:1M", "--allocate", "global", "--control", &control]);
-    let said = refusal(&ctl(&folder, &["set", "policy", "lirs"]));
+    let said = refusal(&folder.ctl(&["set", "policy", "lirs"]));
     assert!(said.contains("in one list under lru"), "{said}");
     server.end();
     let server = folder.serve(&["disk=memory:1M", "--allocate", "lru-sp", "--control", &control]);
-    let said = refusal(&ctl(&folder, &["set", "policy", "ulc"]));
+    let said = refusal(&folder.ctl(&["set", "policy", "ulc"]));
     assert!(said.contains("does not go with tenants"), "{said}");
     // A change that is refused in part is refused as a whole.
-    let said = refusal(&ctl(&folder, &["set", "export", "disk", "floor=100K,policy=ulc"]));
+    let said = refusal(&folder.ctl(&["set", "export", "disk", "floor=100K,policy=ulc"]));
     assert!(said.contains("does not go with tenants"), "{said}");
     assert_eq!(folder.status()["tenants"][0]["floor"], 0);
-    assert!(ctl(&folder, &["set", "policy", "lirs:hir=100"]).status.success(), "a number of blocks is a parameter");
+    assert!(folder.ctl(&["set", "policy", "lirs:hir=100"]).status.success(), "a number of blocks is a parameter");
     server.end();
 }
 
@@ -165,13 +160,13 @@ fn told_9_names_of_others_control_no_terminal() {
         &["flush", "\u{9b}2J"],
         &["record", &odd],
     ] {
-        let said = refusal(&ctl(&folder, arguments));
+        let said = refusal(&folder.ctl(arguments));
         assert!(is_clean(&said) && said.lines().count() == 1, "{arguments:?}: {said:?}");
     }
     assert!(!folder.path("\u{1b}[31m.parquet").exists());
     let said = refusal(&nigh(&["--stdio"], &["\u{7}=memory:1M"]).output().unwrap());
     assert!(is_clean(&said) && said.contains("no control characters"), "{said:?}");
-    let text = String::from_utf8(ctl(&folder, &["status"]).stdout).unwrap();
+    let text = String::from_utf8(folder.ctl(&["status"]).stdout).unwrap();
     assert!(is_clean(&text), "{text:?}");
     let all = server.all("");
     assert!(all.iter().all(|line| is_clean(line)), "{all:#?}");
@@ -187,10 +182,10 @@ fn told_9_the_status_has_rates_latencies_limits_and_why_a_recording_ended() {
     let mut client = connect(&server, "disk");
     for (limit, ended) in [("3", "limit"), ("1M", "stopped")] {
         let trace = folder.text(&format!("{ended}.csv"));
-        assert!(ctl(&folder, &["record", &trace, "--limit", limit]).status.success());
+        assert!(folder.ctl(&["record", &trace, "--limit", limit]).status.success());
         (0..4).for_each(|at| drop(client.read(at * 4096, 4096).unwrap()));
         if ended == "stopped" {
-            assert!(ctl(&folder, &["record", "--stop"]).status.success());
+            assert!(folder.ctl(&["record", "--stop"]).status.success());
         }
         until("the recording ends", || folder.status()["recording"]["ended"] == ended);
     }
@@ -203,7 +198,7 @@ fn told_9_the_status_has_rates_latencies_limits_and_why_a_recording_ended() {
     assert!(fields[1].is_u64() && fields[2] == 32 << 20 && fields[3] == 9, "{fields:?}");
     let export = &status["exports"][0];
     assert_eq!(export["targets"][0], serde_json::json!({"target": "memory:1M", "bytes": 1 << 20, "staged_bytes": 0}));
-    let text = String::from_utf8(ctl(&folder, &["status"]).stdout).unwrap();
+    let text = String::from_utf8(folder.ctl(&["status"]).stdout).unwrap();
     for part in [
         concat!("nigh     ", env!("CARGO_PKG_VERSION"), ", for "),
         "1 of at most 9, 1 since the start",

@@ -1,7 +1,6 @@
 //! `nigh serve` with a write log: what is acknowledged survives the server, and a disk is never served without its newest writes.
 
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Output};
 
 use crate::serving::{Folder, Server, nigh, until};
 use nigh_nbd::client::Client;
@@ -11,11 +10,6 @@ const BLOCK: usize = 4096;
 
 fn connect(server: &Server) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), "disk", &[]).unwrap()
-}
-
-fn ctl(folder: &Folder, arguments: &[&str]) -> Output {
-    let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    ctl.args(["ctl", "--control", &folder.text("control")]).args(arguments).output().unwrap()
 }
 
 /// The error of a server that does not start.
@@ -67,7 +61,7 @@ fn acknowledged_writes_survive_a_kill_and_go_home_later() {
     assert_eq!(status["exports"][0]["options"]["write_mode"], "through", "with a log, that is what is acknowledged");
     let page = server.metrics_page();
     assert!(page.contains("nigh_write_log_records{export=\"disk\"}"), "{page}");
-    let text = String::from_utf8(ctl(&case.folder, &["status"]).stdout).unwrap();
+    let text = String::from_utf8(case.folder.ctl(&["status"]).stdout).unwrap();
     assert!(text.contains("WRITE LOG") && text.contains("fast.log"), "{text}");
     server.kill();
     assert!(case.marker());
@@ -88,7 +82,7 @@ fn acknowledged_writes_survive_a_kill_and_go_home_later() {
         assert!(link.read(u64::from(value) * 2 * BLOCK as u64, BLOCK).unwrap() == [value; BLOCK], "{value}");
     }
     link.write(0, &[21; BLOCK]).unwrap();
-    let drained = ctl(&case.folder, &["export", "drain", "disk"]);
+    let drained = case.folder.ctl(&["export", "drain", "disk"]);
     assert!(drained.status.success(), "{drained:?}");
     assert!(String::from_utf8(drained.stdout).unwrap().contains("the write log of disk is empty"));
     let home = std::fs::read(&case.image).unwrap();
@@ -103,9 +97,9 @@ fn a_drain_without_a_log_and_a_log_that_cannot_be_are_refused() {
     let case = Case::new();
     let control = case.folder.text("control");
     let server = case.folder.serve(&[&format!("disk={}", case.image), "--control", &control]);
-    let drained = ctl(&case.folder, &["export", "drain", "disk"]);
+    let drained = case.folder.ctl(&["export", "drain", "disk"]);
     assert!(String::from_utf8(drained.stderr).unwrap().contains("disk disk has no write log"));
-    let set = ctl(&case.folder, &["set", "export", "disk", &format!("write-log={}:2M", case.log)]);
+    let set = case.folder.ctl(&["set", "export", "disk", &format!("write-log={}:2M", case.log)]);
     assert!(String::from_utf8(set.stderr).unwrap().contains("cannot change while it is open"));
     drop(server);
     let next = case.folder.empty_image("next", SIZE);

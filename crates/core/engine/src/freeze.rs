@@ -10,27 +10,26 @@ use crate::request::{Refusal, Volume};
 impl Engine {
     /// Has writes, zeroes and trims of `volume` wait, until [`thaw`](Engine::thaw) or the time `until`, in µs. A second call changes that time.
     pub fn freeze(&mut self, volume: Volume, until: u64) -> Result<(), Refusal> {
-        match self.volumes.get_mut(volume) {
-            Some(state) if state.closing.is_none() => state.frozen = Some(until),
-            _ => return Err(Refusal::NoVolume),
+        if self.volumes.get(volume).is_none_or(|state| state.closing.is_some()) {
+            return Err(Refusal::NoVolume);
         }
-        if !self.volumes.frozen.contains(&volume) {
-            self.volumes.frozen.push(volume);
-        }
+        self.volumes.frozen.retain(|&(other, _)| other != volume);
+        self.volumes.frozen.push((volume, until));
         Ok(())
     }
 
     /// Whether writes of `volume` wait.
     pub fn is_frozen(&self, volume: Volume) -> bool {
-        self.volumes.frozen.contains(&volume)
+        self.volumes.frozen.iter().any(|&(other, _)| other == volume)
     }
 
     /// Whether `volume` is frozen, its devices have everything that was written before, and nothing changes them.
     pub fn is_still(&self, volume: Volume) -> bool {
-        self.volumes.get(volume).is_some_and(|state| {
-            let locks = state.locks.iter().any(|lock| lock.started);
-            state.frozen.is_some() && state.changed() == 0 && !locks && !state.is_unsynced()
-        })
+        self.is_frozen(volume)
+            && self.volumes.get(volume).is_some_and(|state| {
+                let locks = state.locks.iter().any(|lock| lock.started);
+                state.changed() == 0 && !locks && !state.is_unsynced()
+            })
     }
 
     /// Has the writes of `volume` go on. Returns whether they waited until now.
@@ -44,28 +43,20 @@ impl Engine {
 
     /// Requests that wait go on with the next `pump`.
     pub(crate) fn end_freeze(&mut self, volume: Volume) -> bool {
-        let Some(state) = self.volumes.get_mut(volume) else { return false };
-        let was_frozen = state.frozen.take().is_some();
-        if was_frozen {
-            state.unlockable = true;
-            self.volumes.frozen.retain(|&other| other != volume);
-        }
-        was_frozen
+        let Some(at) = self.volumes.frozen.iter().position(|&(other, _)| other == volume) else { return false };
+        self.volumes.frozen.remove(at);
+        self.volumes.state_mut(volume).unlockable = true;
+        true
     }
 
     /// When the next volume thaws by itself, in µs.
     pub(crate) fn next_thaw(&self) -> Option<u64> {
-        self.volumes.frozen.iter().filter_map(|&volume| self.volumes.state(volume).frozen).min()
+        self.volumes.frozen.iter().map(|&(_, until)| until).min()
     }
 
     /// Thaws volumes whose time has come.
     pub(crate) fn thaw_late(&mut self, now: u64) {
-        while let Some(&volume) = self
-            .volumes
-            .frozen
-            .iter()
-            .find(|&&volume| self.volumes.state(volume).frozen.is_some_and(|until| until <= now))
-        {
+        while let Some(&(volume, _)) = self.volumes.frozen.iter().find(|&&(_, until)| until <= now) {
             self.thaw(now, volume);
         }
     }

@@ -175,8 +175,6 @@ pub(crate) struct VolumeState {
     /// If there are dirty blocks whose last write failed.
     pub(crate) failures: Option<Failures>,
     pub(crate) closing: Option<Closing>,
-    /// The time until which its writes wait, in µs.
-    pub(crate) frozen: Option<u64>,
     pub(crate) listed: Listed,
     /// When it was blocked, nothing waited for its dirty blocks, and there was room at its ports.
     pub(crate) is_calm: bool,
@@ -229,7 +227,6 @@ impl VolumeState {
             damaged: BTreeSet::new(),
             failures: None,
             closing: None,
-            frozen: None,
             listed: Listed::No,
             is_calm: false,
             cost: Cost::default(),

@@ -19,8 +19,8 @@ pub(crate) struct Volumes {
     pub(crate) closing: Vec<Volume>,
     /// No volume is closed to be forgotten.
     pub(crate) ending: bool,
-    /// Volumes whose writes wait.
-    pub(crate) frozen: Vec<Volume>,
+    /// Volumes whose writes wait, and the time until which they do, in µs.
+    pub(crate) frozen: Vec<(Volume, u64)>,
     /// Volumes that fail.
     pub(crate) failing: Vec<Volume>,
     /// Volumes that began to fail, or no longer do.

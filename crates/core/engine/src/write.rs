@@ -69,8 +69,7 @@ impl Engine {
         let edges = self.edges(request.volume, &part);
         let room =
             |engine: &mut Engine| engine.has_room(count + edges) || engine.make_room(request.volume, count + edges);
-        let is_frozen = self.volumes.state(request.volume).frozen.is_some();
-        if is_frozen || !self.may_become_dirty(request.volume, count) || !room(self) {
+        if self.is_frozen(request.volume) || !self.may_become_dirty(request.volume, count) || !room(self) {
             return false;
         }
         self.memory.reserved += edges;
@@ -342,10 +341,11 @@ impl Engine {
             if !std::mem::take(&mut self.volumes.state_mut(volume).unlockable) {
                 continue;
             }
+            let is_frozen = self.is_frozen(volume);
             for lock in 0..self.volumes.state_mut(volume).locks.len() {
                 let state = self.volumes.state_mut(volume);
                 let (id, blocks) = (state.locks[lock].request, state.locks[lock].blocks.clone());
-                let free = state.frozen.is_none()
+                let free = !is_frozen
                     && !state.locks[lock].started
                     && !state.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
                     && !state.dirty.is_writing(blocks.clone());

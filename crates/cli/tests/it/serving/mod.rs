@@ -5,7 +5,7 @@ pub(crate) mod pki;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -56,10 +56,15 @@ impl Folder {
 
     /// The result of `nigh ctl status` for the server at the socket `control`.
     pub(crate) fn status(&self) -> serde_json::Value {
-        let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
-        let output = ctl.args(["ctl", "--control", &self.text("control"), "status", "--json"]).output().unwrap();
+        let output = self.ctl(&["status", "--json"]);
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The end of `nigh ctl` for the server at the socket `control`.
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> Output {
+        let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        ctl.args(["ctl", "--control", &self.text("control")]).args(arguments).output().unwrap()
     }
 
     /// As `serve`, with this program and its first arguments before those of the server.
