@@ -20,7 +20,7 @@ impl Engine {
 
     /// Whether writes of `volume` wait.
     pub fn is_frozen(&self, volume: Volume) -> bool {
-        self.volumes.frozen.iter().any(|&(other, _)| other == volume)
+        self.volumes.is_frozen(volume)
     }
 
     /// Whether `volume` is frozen, its devices have everything that was written before, and nothing changes them.

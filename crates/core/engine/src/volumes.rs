@@ -36,6 +36,11 @@ impl Volumes {
         self.all.get_mut(volume.0 as usize)?.as_deref_mut()
     }
 
+    /// Whether writes of `volume` wait.
+    pub(crate) fn is_frozen(&self, volume: Volume) -> bool {
+        self.frozen.iter().any(|&(other, _)| other == volume)
+    }
+
     /// The state of an open volume.
     pub(crate) fn state(&self, volume: Volume) -> &VolumeState {
         self.get(volume).expect("an open volume")

@@ -69,7 +69,7 @@ impl Engine {
         let edges = self.edges(request.volume, &part);
         let room =
             |engine: &mut Engine| engine.has_room(count + edges) || engine.make_room(request.volume, count + edges);
-        if self.is_frozen(request.volume) || !self.may_become_dirty(request.volume, count) || !room(self) {
+        if self.volumes.is_frozen(request.volume) || !self.may_become_dirty(request.volume, count) || !room(self) {
             return false;
         }
         self.memory.reserved += edges;
@@ -341,7 +341,7 @@ impl Engine {
             if !std::mem::take(&mut self.volumes.state_mut(volume).unlockable) {
                 continue;
             }
-            let is_frozen = self.is_frozen(volume);
+            let is_frozen = self.volumes.is_frozen(volume);
             for lock in 0..self.volumes.state_mut(volume).locks.len() {
                 let state = self.volumes.state_mut(volume);
                 let (id, blocks) = (state.locks[lock].request, state.locks[lock].blocks.clone());
